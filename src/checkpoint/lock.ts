@@ -101,7 +101,8 @@ export function expectNotHeld(path: string, endedJob: HolderJob | null): void {
 }
 
 /**
- * Returns the holder's job if it is on another host. Only the scheduler knows whether it has ended.
+ * Returns the holder's job if it is on another host. Only the scheduler knows whether the job has
+ * ended.
  */
 export function readRemoteJob(path: string): HolderJob | null {
   const found = readLock(path)

@@ -1,4 +1,7 @@
-/** Reads the stored results of a run. One pass locates them; each is read when it is needed. */
+/**
+ * Reads the stored results of a run. One pass locates the values. Each value is read when it is
+ * needed.
+ */
 
 import { closeSync, fstatSync, readSync } from 'node:fs'
 import { crc32 } from 'node:zlib'

@@ -33,7 +33,7 @@ const commands = [
   ['nvidia-smi', 'readings of NVIDIA GPUs without koffi', driverInstallCommand()],
 ] as const
 
-/** `nvidia-smi` comes with the driver, whose package name on Ubuntu contains the version. */
+/** The driver includes `nvidia-smi`. On Ubuntu, the name of its package contains the version. */
 function driverInstallCommand(): string {
   let system = ''
   try {

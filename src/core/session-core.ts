@@ -336,10 +336,10 @@ export class SessionCore {
       isOverdue = true
       resolve()
     })
-    // Wait before the backends are released, because a released backend would refuse the tasks that
-    // are still being checked.
+    // Waits before the backends are released, because a released backend would refuse the tasks
+    // that are still being checked.
     if (admitted !== null) await waitUntilDeadline(deadline, () => admitted)
-    // Report recorded results before the backends are released, so that remote backends can remove
+    // Reports recorded results before the backends are released, so that remote backends can remove
     // them.
     if (this.#recordedAttempts.hasPending)
       await waitUntilDeadline(deadline, () => this.#recordedAttempts.settle())
@@ -347,7 +347,7 @@ export class SessionCore {
       await waitUntilDeadline(deadline, () => connection.release(closeReason))
       await waitUntilDeadline(deadline, () => this.#recordedAttempts.seal(connection))
     })
-    // Stop the poller while the backends are still open, because they deliver the last samples of
+    // Stops the poller while the backends are still open, because they deliver the last samples of
     // their nodes.
     const poller = isOverdue ? undefined : this.#telemetry?.poller
     if (poller !== undefined) await waitUntilDeadline(deadline, () => poller.stop())

@@ -65,8 +65,9 @@ export interface SessionTelemetryOptions extends ManagerOptions {
   /** Seconds between polls of the backends' nodes. Default 5. */
   readonly resourcePollSeconds?: number
   /**
-   * Whether to add the values that tasks return to TaskCompleted, as JSON. With a checkpoint, the
-   * values are also stored in a file beside it, from which a later run resumes. Default `false`.
+   * Whether TaskCompleted contains the value that the task returned, as JSON. With a checkpoint,
+   * the values are also stored in a file beside it, from which a later run resumes. Default
+   * `false`.
    */
   readonly keepResults?: boolean
   /** Values larger than this, in MiB, are not stored beside the checkpoint. Default 64. */

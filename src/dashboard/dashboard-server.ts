@@ -51,7 +51,7 @@ const pageHeaders: readonly string[] = [
 ]
 
 const bodyBytes = 65_536
-/** The maximum size of unread responses, and number of waiting requests, per browser. */
+/** The maximum size of unread responses and the maximum number of waiting requests, per browser. */
 const maxPendingBytes = 1_048_576
 const maxWaiting = 32
 
@@ -196,8 +196,8 @@ const paramOf = ({ request }: HttpExchange, name: string): string | null =>
   new URLSearchParams((request.url ?? '').split('?', 2)[1]).get(name)
 
 /**
- * Sends a response, or throws if the browser has not read too many bytes of earlier responses. The
- * unread bytes take memory of this process.
+ * Sends a response. Throws if too many bytes of earlier responses are still unread, because they
+ * take memory of this process.
  */
 function sendBounded(
   exchange: HttpExchange,

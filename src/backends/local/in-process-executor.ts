@@ -53,7 +53,8 @@ export class InProcessExecutor implements Executor {
         if (run.hasWaited) this.#yielded--
         else listener.finish(run.context)
       },
-      // Frees the slot, because the awaited task may need it. Otherwise, both could wait forever.
+      // Frees the slot, because the awaited task may need it. Otherwise, both tasks could wait
+      // forever.
       onWait: (run) => {
         this.#yielded++
         listener.finish(run.context)

@@ -14,7 +14,10 @@ export interface CheckpointWriterOptions {
   readonly sessionId: string
   readonly clock: Clock
   readonly log: Log
-  /** With `os`, flushed lines survive a killed process, with `fsync` a power loss. Default `os`. */
+  /**
+   * With `os`, flushed lines survive a killed process; with `fsync`, also a power loss. Default
+   * `os`.
+   */
   readonly durability?: 'os' | 'fsync'
   /** The session's lock, if it is already held. `close` releases it. */
   readonly lock?: CheckpointLock | null

@@ -35,9 +35,9 @@ export interface Load {
   seconds: number
   promptTokens: number
   answerTokens: number
-  /** From the request to the first part of its answer that carries text. */
+  /** The times from a request to the first part of its answer that carries text. */
   readonly firstToken: number[]
-  /** Between two successive parts of an answer that carry text. */
+  /** The times between two successive parts of an answer that carry text. */
   readonly betweenTokens: number[]
   readonly wholeAnswer: number[]
   /** Why requests failed, and how often. */

@@ -31,8 +31,8 @@ interface Candidate extends StoredRun {
 }
 
 /**
- * Removes the runs that neither `keep` nor `older` excludes, except runs in use. Resolves with exit
- * code 1 if a run could not be removed.
+ * Removes all runs except those that `keep` or `older` excludes, and those in use. Resolves with
+ * exit code 1 if a run could not be removed.
  */
 export async function pruneJournal(options: PruneOptions, output: Output): Promise<number> {
   const { dryRun = false } = options
@@ -98,8 +98,8 @@ function resolveFolders({ folder, keep, older }: PruneOptions): readonly string[
 }
 
 /**
- * Returns the default folders that exist. Leaves out symbolic links, and lists a folder that is
- * mounted twice only once.
+ * Returns the default folders that exist. Leaves out symbolic links, and duplicates of a folder
+ * that is mounted twice.
  */
 function uniqueDefaultFolders(): readonly string[] {
   const byInode = new Map<string, string>()

@@ -423,7 +423,10 @@ export class Agent {
 }
 
 class ReceivedMessages {
-  /** The number of refused messages. Only the first is logged, and the first of each version. */
+  /**
+   * The number of refused messages. Only the first message is logged, and the first of each
+   * version.
+   */
   refused = 0
   readonly #options: Pick<AgentOptions, 'name' | 'log'>
   readonly #key: Key

@@ -1,4 +1,4 @@
-/** Reports outages of the broker, which would otherwise look like a hang, and their end. */
+/** Reports outages of the broker and their end. Without a report, an outage looks like a hang. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import type { Log } from '../../foundation/log.ts'

@@ -4,7 +4,7 @@ import { accessSync, constants, statSync } from 'node:fs'
 import { delimiter, join, resolve } from 'node:path'
 import { BackendError } from '../../foundation/errors.ts'
 
-/** Where a project can put the program for machines on which it is not installed. */
+/** Where a project can put the program, for machines that do not have it. */
 const projectPath = join('node_modules', '.tutti', 'nats-server')
 
 /**

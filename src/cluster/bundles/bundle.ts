@@ -42,7 +42,7 @@ export const toBundleUrl = (digest: string, path: string): string =>
 export function parseBundleUrl(
   url: string,
 ): { readonly digest: string; readonly path: string } | null {
-  // Tests the prefix first, which is cheap, because this is called for every function that arrives.
+  // The cheap test of the prefix comes first, because every arriving function is tested.
   if (!url.startsWith(bundleScheme)) return null
   const found = /^bundle:([0-9a-f]{64})\/(.+)$/s.exec(url)
   const [, digest, path] = found ?? []

@@ -151,7 +151,8 @@ export async function becomeOwner(options: OwnershipOptions): Promise<Ownership>
     try {
       const stop = await writeClaim(options, last)
       if (stop !== null) return { isNew: isCreated && last === 0, run: opened.label, stop }
-      // In the meantime, another process claimed the session or the stream was replaced: ask again.
+      // In the meantime, another process claimed the session or the stream was replaced. Asks
+      // again.
       return undefined
     } catch (error) {
       if (!(error instanceof StoreFullError)) throw error

@@ -339,7 +339,10 @@ const forms = {
     agents: count,
     /** Whether the session's stream exists, as far as the driver knows. A server may lose it. */
     hasStream: flag,
-    /** How many streams the driver has seen lost. When it grows, agents resend unstored results. */
+    /**
+     * How many streams were lost, as far as the driver knows. When it grows, agents resend unstored
+     * results.
+     */
     lostStreams: count,
     /** Whether the store is full. If so, agents remove recorded results. */
     needsRoom: flag,

@@ -1,4 +1,4 @@
-/** Reads a record, growing or not, and answers queries about what it has read so far. */
+/** Reads a record, which may be growing, and answers queries about the part that it has read. */
 
 import { statfs } from 'node:fs/promises'
 import { dirname } from 'node:path'

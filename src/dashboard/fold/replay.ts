@@ -28,7 +28,7 @@ export class Replay {
     this.#path = path
   }
 
-  /** Reads one time after another. Ends a reading once nobody waits for it any more. */
+  /** Reads the run for one time after another. Ends a reading once nobody waits for it any more. */
   async read(time: number, signal: AbortSignal): Promise<PastRun> {
     const known = this.#runs.get(time)
     const run = known === undefined || known.isAborted ? this.#start(time) : known

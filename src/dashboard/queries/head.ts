@@ -58,7 +58,9 @@ export function showHead(
   }
 }
 
-/** Returns the sentence that the page shows instead of the verdict; `null` for the verdict. */
+/**
+ * Returns the sentence that the page shows instead of the verdict; `null` if it shows the verdict.
+ */
 function describeSpecial(source: QuerySource, serving: ServingView | null): string | null {
   if (serving !== null) return describeServing(serving)
   if (isMissing(source)) return 'There is no record to show.'

@@ -82,5 +82,5 @@ export function showHealth(
   return { facts, warnings: warnings.toReversed(), loopLag }
 }
 
-/** Over a slow connection, events of other machines are normally delayed by less than this. */
+/** Even over a slow connection, events of other machines are normally delayed by less than this. */
 const maxDelaySeconds = 5

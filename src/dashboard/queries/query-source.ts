@@ -52,7 +52,8 @@ export interface QuerySource extends Pick<HeadView, 'reading' | 'beginsAt' | 'mi
   /** The latest events, oldest first. */
   readonly events: readonly ViewEvent[]
   /**
-   * Reads the record for one task. This is `null` without a record, and during its first reading.
+   * Reads the record for one task. The method is `null` without a record, and during the first
+   * reading.
    */
   readTask(uid: string): Promise<RecordedHistory | null>
   /** The run as it was at an earlier time, in wall-clock seconds. */

@@ -8,7 +8,7 @@ import type { RecordState } from '../../views/panels/run.ts'
 import type { RunColumns } from '../../views/moments/run-columns.ts'
 import type { QuerySource } from './query-source.ts'
 
-/** A run at one moment, which all answers of that moment share. */
+/** All answers of a moment share one object. */
 export class RunMoment {
   readonly pass: RunPass
   readonly state: RecordState

@@ -119,7 +119,7 @@ export class Mailbox {
     return this.finishedCount(bank) > 0 && !this.isSentAsMessage(bank * bankSize)
   }
 
-  /** Called by the worker before a batch to discard the texts of the previous one. */
+  /** Called by the worker before a batch to discard the texts of the previous batch. */
   discardTexts(): void {
     this.#textEnd = 0
   }

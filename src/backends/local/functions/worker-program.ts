@@ -60,7 +60,7 @@ function serveThread({ memory, channel }: ThreadData): void {
 }
 
 function serveProcess(): void {
-  // Ignores Ctrl-C, which reaches all processes of a terminal, because the parent ends the tasks.
+  // Ignores Ctrl-C, which reaches all processes of a terminal. The parent ends the tasks.
   process.on('SIGINT', () => {})
   const mailbox = new Mailbox()
   const runner = serve(mailbox, {

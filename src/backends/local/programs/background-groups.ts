@@ -16,7 +16,10 @@ const firstPollMs = 5
 const maxPollMs = 100
 /** How long to wait for killed processes. A process that waits for a disk may never exit. */
 const maxKillWaitMs = 1000
-/** The maximum number of scans for a known member. One may miss a member that forks and exits. */
+/**
+ * The maximum number of scans for a known member. A single scan may miss a member that forks and
+ * exits.
+ */
 const maxDoubtfulScans = 4
 
 interface BackgroundGroup {
@@ -70,7 +73,7 @@ export class BackgroundGroups {
     signal: 'SIGKILL' | null,
   ): Promise<boolean> {
     const policy = { delayMs: firstPollMs, maxDelayMs: maxPollMs, timeoutMs: ms }
-    // The signal is repeated, because processes that were forked after it did not get it.
+    // Repeats the signal for processes that were forked after it.
     const areGone = (): boolean => this.#signal(owner, signal) === 0
     return (await poll(policy, areGone, { clock })) === true
   }

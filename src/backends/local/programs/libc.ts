@@ -67,7 +67,7 @@ export class Libc {
     this.#calls.posix_spawnattr_setsigdefault(this.#attributes, signals)
   }
 
-  /** Creates a pipe. Returns the read end and the write end, neither of which programs inherit. */
+  /** Creates a pipe. Returns the read end and the write end. Programs inherit neither. */
   pipe(): [number, number] {
     if (this.#calls.pipe2(this.#numbers, closeOnExec) !== 0)
       throw new LibcError(this.#koffi.errno())

@@ -1,4 +1,4 @@
-/** Receives a program's output: in files, or in memory, which keeps only its beginning and end. */
+/** Receives a program's output in files, or in memory. Memory keeps only its beginning and end. */
 
 import { closeSync, constants, fstatSync, openSync, type Stats } from 'node:fs'
 import { errnoOf, withoutStack } from '../../../foundation/errors.ts'
@@ -11,7 +11,7 @@ import {
   type ProgramRequest,
 } from './protocol.ts'
 
-/** Accepts any number of bytes, but keeps only the first and last ones, within the bounds. */
+/** Accepts any number of bytes, but keeps only the first and the last bytes. */
 export class OutputCapture {
   readonly #bounds: CaptureBounds
   #head: Buffer[] = []

@@ -98,7 +98,7 @@ export class RunningProgram {
 
   #awaitGroup(status: ExitStatus, pollMs: number, patienceMs: number): void {
     if (patienceMs <= 0 || !isProgramAlive(this.#program)) return this.#finish(status)
-    // SIGKILL is repeated, because processes that were forked after it did not get it.
+    // Repeats SIGKILL for processes that were forked after it.
     if (this.#isKilled) signalProgram(this.#program, 'SIGKILL')
     const left = this.#isKilled ? patienceMs - pollMs : patienceMs
     const next = this.#isKilled ? minPollMs : Math.min(pollMs * 2, maxPollMs)

@@ -26,7 +26,7 @@ const maxPartLength = 65_536
 const maxJsonLength = 2 ** 26
 
 const chunkBytes = 65_536
-/** The number of bytes before the position that are compared, to detect a truncated file. */
+/** How many bytes before the position are compared to detect a truncated file. */
 const comparedBytes = 1024
 const lineBreak = 0x0a
 

@@ -1,4 +1,4 @@
-/** The runs of a folder, from the beginning and the end of their records alone. */
+/** The runs of a folder. Reads only the beginning and the end of each record. */
 
 import { closeSync, readSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'

@@ -29,7 +29,7 @@ function toFilter(moment: RunMoment, { key, isNegated, matches }: TextCondition)
   return isNegated ? (task) => !isSelected(task) : isSelected
 }
 
-/** Searches for a word without a key in the name, the uid and the worker of a task. */
+/** Searches the name, the uid and the worker of a task for a word that has no key. */
 function anyFilter(moment: RunMoment, matches: TextMatch): TaskFilter {
   const parts = [
     fields.name(moment, matches),

@@ -114,7 +114,7 @@ export function pan(share: number): void {
   showPart(from + (to - from) * share, to - from)
 }
 
-/** The width of the stream in pixels. All charts are as wide. */
+/** The width of the stream in pixels. All charts have this width. */
 export const plotWidth = signal(1000)
 
 /** The time below the pointer, which all charts mark. */
