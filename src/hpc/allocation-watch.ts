@@ -29,7 +29,7 @@ const answerTimeoutMs = 5000
 
 export class AllocationWatch {
   readonly #options: AllocationWatchOptions
-  /** How many seconds before the end it is announced. The last value is the grace time. */
+  /** The end is announced this many seconds in advance. The last value is the grace time. */
   readonly #announceAtSeconds: number[]
   #cancelPoll: () => void = () => {}
   #endsAt: number | null = null

@@ -133,7 +133,7 @@ export class NodeAgents {
     this.#options.onAgentEnded(name, this.#isExitExpected)
   }
 
-  /** The error names the nodes whose agents have ended or, if none has, are missing. */
+  /** The error names the nodes whose agents have ended, or else those whose agents are missing. */
   async #startError(reasons: ReadonlyMap<RemoteProcess, string>): Promise<BackendError> {
     const { nodes, label } = this.#options.allocation
     const isSingle = this.#firstProcesses.length === nodes.length

@@ -98,7 +98,7 @@ export class PilotJob implements Pilot {
     if (receivedTasks > 0) this.hasRun = true
   }
 
-  /** Ends a queued allocation now, a running one when its tasks have ended. */
+  /** Ends a queued allocation now, and a running allocation when its tasks have ended. */
   release(): void {
     this.phase = 'ending'
     this.#abort.abort()

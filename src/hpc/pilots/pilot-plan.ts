@@ -109,7 +109,7 @@ interface KindState {
   readonly running: readonly Pilot[]
   readonly settled: readonly Pilot[]
   readonly allowedCount: number
-  /** The keys (`workKey`) of work for which allocations were requested that did not run it. */
+  /** The keys (`workKey`) of work that was not run by the allocations requested for it. */
   readonly missed: ReadonlySet<string>
 }
 
