@@ -101,7 +101,7 @@ export class CheckpointWriter implements AsyncDisposable {
     this.#ring = new FrameRing(this.#record)
     this.#chunks = new ChunkWriter(this.#record, resolved.ids, files, this.#fd)
     this.#mainLock = new MainLock(this.#record, this.#chunks, this.#fd)
-    // With `fsync`, the main thread syncs after each write, so it writes too, and needs no thread.
+    // With `fsync`, the main thread syncs after each write, so it also writes and needs no thread.
     this.#canStartThread = resolved.startThread !== null && resolved.durability === 'os'
     if (resolved.durability === 'fsync') {
       syncFolder(folder)

@@ -27,7 +27,10 @@ export interface PoolLink {
   onStart(slot: number): void
   /** Called when the job has ended. Its result is in the mailbox or follows as a message. */
   onEnd(slot: number): void
-  /** Returns a batch that was not delivered as an event yet. Always `null` in a process. */
+  /**
+   * Returns a batch that has arrived, but was not delivered as an event yet. Always `null` in a
+   * process.
+   */
   pollBatch(): BatchMessage | null
   exit(): void
 }

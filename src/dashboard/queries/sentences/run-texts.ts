@@ -48,7 +48,7 @@ export class RunTexts {
   #key = ''
   #nextMs = -Infinity
   #isPlanned = false
-  /** Changes whenever sentences were computed after an answer without them. */
+  /** Changes when sentences were computed after an answer was sent without them. */
   revision = 0
 
   /** `mayPlan: false` disables the thread: the time of a replay changes too often for it. */
