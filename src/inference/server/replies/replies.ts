@@ -54,7 +54,9 @@ export async function sendWholeReply(
   const results = await generateAll(exchange, all, (prompt) => generator.generate(prompt))
   const body = format.toBody(selectBest(results, bestOf, n), sumUsage(results, bestOf))
   const ignored = results.flatMap((result) => result.ignored ?? [])
-  exchange.sendJson(200, body, createIgnoredHeaders(request, ignored))
+  const json = typeof body === 'string' ? body : JSON.stringify(body)
+  const headers = ['content-type', 'application/json', ...createIgnoredHeaders(request, ignored)]
+  exchange.sendText(200, json, headers)
 }
 
 /** The headers are sent with the first text. A later failure is sent as an event. */

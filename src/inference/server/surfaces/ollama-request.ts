@@ -103,12 +103,12 @@ export function toRawBody(body: GenerateRequest, reader: RequestReader): WireFie
 }
 
 /**
- * Options that are ignored: those for loading a model, which the configuration decides, and those
- * for sampling that no engine has.
+ * Options that are not passed on: `num_predict`, which becomes `max_tokens`, those for loading a
+ * model, which the configuration decides, and those for sampling that no engine has.
  */
-const ignoredOptions = new Set(
-  `num_ctx num_batch num_gpu num_thread num_keep main_gpu low_vram f16_kv vocab_only use_mmap
-  use_mlock numa logits_all embedding_only typical_p repeat_last_n penalize_newline mirostat
+const droppedOptions = new Set(
+  `num_predict num_ctx num_batch num_gpu num_thread num_keep main_gpu low_vram f16_kv vocab_only
+  use_mmap use_mlock numa logits_all embedding_only typical_p repeat_last_n penalize_newline mirostat
   mirostat_tau mirostat_eta tfs_z draft_num_predict`.split(/\s+/),
 )
 
@@ -118,15 +118,27 @@ function readCommonFields(
   body: CommonFields,
   { rules }: RequestReader,
 ): Pick<Translation, 'fields' | 'thinking'> {
-  const { model, stream, format, think, options, ...rest } = body
-  const { keep_alive: _, truncate: _truncate, shift: _shift, context: _context, ...fields } = rest
-  const { num_predict: limit, ...given } = options ?? {}
-  const sampling = Object.entries(given).filter(([name]) => !ignoredOptions.has(name))
+  // One pattern, because each rest copies the object.
+  const {
+    model,
+    stream,
+    format,
+    think,
+    options,
+    keep_alive: _keepAlive,
+    truncate: _truncate,
+    shift: _shift,
+    context: _context,
+    ...fields
+  } = body
+  const sampling: Record<string, unknown> = {}
+  for (const name in options) if (!droppedOptions.has(name)) sampling[name] = options[name]
+  const limit = options?.['num_predict']
   const isUnlimited = typeof limit === 'number' && limit < 0
   return {
     fields: {
       ...fields,
-      ...Object.fromEntries(sampling),
+      ...sampling,
       ...(isGiven(limit) ? { max_tokens: isUnlimited ? rules.contextLength : limit } : {}),
       ...toResponseFormat(format),
       model: toServedName(model, rules.models),
@@ -136,9 +148,11 @@ function readCommonFields(
   }
 }
 
+const latest = ':latest'
+
 /** Removes the tag `:latest`, which clients add to names without a tag. */
 export const toServedName = (name: string, served: readonly string[]): string =>
-  served.includes(name) ? name : name.replace(/:latest$/, '')
+  served.includes(name) || !name.endsWith(latest) ? name : name.slice(0, -latest.length)
 
 function toResponseFormat(format: CommonFields['format']): WireFields {
   if (!isGiven(format) || format === '') return {}

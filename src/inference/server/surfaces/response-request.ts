@@ -133,10 +133,25 @@ const names = {
 
 /** Translates a request whose references to earlier items have been resolved. */
 export function toTranslation(body: ResponseRequest, items: readonly SourceItem[]): Translation {
-  const { instructions, max_output_tokens: maxTokens, tools, tool_choice: choice, ...others } = body
-  const { parallel_tool_calls: parallel, text, reasoning, ...more } = others
-  const { input: _, previous_response_id: _id, store: _store, background: _b, ...rest } = more
-  const { include: _i, truncation: _t, conversation: _c, prompt: _p, ...passed } = rest
+  // One pattern, because each rest copies the object.
+  const {
+    instructions,
+    max_output_tokens: maxTokens,
+    tools,
+    tool_choice: choice,
+    parallel_tool_calls: parallel,
+    text,
+    reasoning,
+    input: _input,
+    previous_response_id: _previous,
+    store: _store,
+    background: _background,
+    include: _include,
+    truncation: _truncation,
+    conversation: _conversation,
+    prompt: _prompt,
+    ...passed
+  } = body
   const head = { message: { role: 'system', content: instructions }, path: 'instructions' }
   const hasTools = isGiven(tools) && tools.length > 0
   const isNamed = isGiven(choice) && typeof choice !== 'string'

@@ -9,18 +9,12 @@ import {
   type SourceItem,
 } from './response-request.ts'
 
-/** A response as its client got it. */
-export interface ResponseBody {
-  readonly id: string
-  readonly output: readonly object[]
-}
-
 interface StoredResponse {
   readonly owner: string
-  /** The items of the conversation up to and including this response. */
+  /** The items of the conversation before this response. */
   readonly items: readonly Item[]
-  readonly output: readonly Item[]
-  readonly body: ResponseBody
+  /** The response as its client got it. A text, because many small objects cost time. */
+  readonly json: string
   readonly bytes: number
 }
 
@@ -30,6 +24,8 @@ const maxBytes = 64 << 20
 /** Beyond a limit, drops the oldest responses. Each owner sees its own responses alone. */
 export class ResponseStore {
   readonly #responses = new Map<string, StoredResponse>()
+  /** Finds the oldest responses. A new iterator would step over all that were dropped. */
+  #oldest = this.#responses.entries()
   #bytes = 0
 
   /** Returns the whole conversation that a request continues. Throws `HttpError`. */
@@ -42,7 +38,8 @@ export class ResponseStore {
     if (typeof previousId === 'string' && previous === undefined) {
       throw missingResponseError(previousId)
     }
-    const earlier = (previous?.items ?? []).map((item) => ({ item, path: 'previous_response_id' }))
+    const conversation = previous === undefined ? [] : [...previous.items, ...readOutput(previous)]
+    const earlier = conversation.map((item) => ({ item, path: 'previous_response_id' }))
     const given = typeof input === 'string' ? [toUserMessage(input)] : input
     const newItems = given.map((item, at) => {
       const path = typeof input === 'string' ? 'input' : `input[${at}]`
@@ -51,33 +48,38 @@ export class ResponseStore {
     return [...earlier, ...newItems]
   }
 
-  /** `items` is the conversation before the response. */
-  add(owner: string, items: readonly Item[], body: ResponseBody): void {
-    const output = body.output as readonly Item[]
-    const bytes = estimateBytes(items) + estimateBytes(body)
+  /** `items` is the conversation before the response, and `json` the whole response. */
+  add(owner: string, id: string, items: readonly Item[], json: string): void {
+    const bytes = estimateBytes(items) + 2 * json.length
     if (bytes > maxBytes) return
-    this.#responses.set(body.id, { owner, items: [...items, ...output], output, body, bytes })
+    this.#responses.set(id, { owner, items, json, bytes })
     this.#bytes += bytes
-    for (const [oldest, response] of this.#responses) {
-      if (this.#responses.size <= maxResponses && this.#bytes <= maxBytes) return
-      this.#responses.delete(oldest)
-      this.#bytes -= response.bytes
-    }
+    while (this.#responses.size > maxResponses || this.#bytes > maxBytes) this.#dropOldest()
   }
 
   /** Throws `HttpError` for a response that is not stored, or that has another owner. */
-  get(owner: string, id: string): ResponseBody {
+  getJson(owner: string, id: string): string {
     const response = this.#find(owner, id)
     if (response === undefined) throw unknownResponseError(id)
-    return response.body
+    return response.json
   }
 
-  /** Throws as `get` does. Responses that continue this one stay. */
+  /** Throws as `getJson` does. Responses that continue this one stay. */
   delete(owner: string, id: string): void {
     const response = this.#find(owner, id)
     if (response === undefined) throw unknownResponseError(id)
     this.#responses.delete(id)
     this.#bytes -= response.bytes
+  }
+
+  #dropOldest(): void {
+    const { value } = this.#oldest.next()
+    // An iterator that has reached the end stays there.
+    if (value === undefined) this.#oldest = this.#responses.entries()
+    else {
+      this.#responses.delete(value[0])
+      this.#bytes -= value[1].bytes
+    }
   }
 
   #find(owner: string, id: string): StoredResponse | undefined {
@@ -88,11 +90,15 @@ export class ResponseStore {
   #dereference(owner: string, item: Item, param: string): Item {
     if (!isReference(item)) return item
     const { responseId, index } = parseItemId(item.id)
-    const found = this.#find(owner, responseId)?.output[index]
+    const response = this.#find(owner, responseId)
+    const found = response && readOutput(response)[index]
     if (found === undefined) throw missingItemError(item.id, param)
     return found
   }
 }
+
+const readOutput = ({ json }: StoredResponse): readonly Item[] =>
+  (JSON.parse(json) as { output: readonly Item[] }).output
 
 /** Counts two bytes per character and some for each value. Encoding as JSON would take longer. */
 function estimateBytes(value: unknown): number {

@@ -11,7 +11,7 @@ import { unknownPathError } from '../unknown-path.ts'
 import { eventStreamType, toErrorFields } from './chunk-stream.ts'
 import { type AnswerPart, listParts, PartStream } from './part-stream.ts'
 import { type ResponseRequest, responseRequest, toTranslation } from './response-request.ts'
-import { type ResponseBody, toItemId, toResponseId } from './response-store.ts'
+import { toItemId, toResponseId } from './response-store.ts'
 import type { CompanionContext, Surface } from './surface.ts'
 import { expectValid, readCount, readTranslated } from './translation.ts'
 
@@ -53,19 +53,20 @@ export const responses: Surface = {
     const request = readTranslated(toTranslation(fields, items), context)
     const id = toResponseId(newUuid())
     const head = createHead(id, request.model, Math.floor(context.clock.now()), fields)
-    const onEnded = (response: ResponseBody): void => {
+    const onEnded = (json: string): void => {
       if (store === false) return
       const earlier = items.map(({ item }) => item)
-      context.responses.add(owner, earlier, response)
+      context.responses.add(owner, id, earlier, json)
     }
     return {
       request,
       format: {
         streamType: eventStreamType,
         toBody([result]) {
-          const response = { ...head, ...toOutcome(id, result, listParts(result)) }
-          onEnded(response)
-          return response
+          const outcome = toOutcome(id, result, listParts(result))
+          const json = JSON.stringify({ ...head, ...outcome })
+          onEnded(json)
+          return json
         },
         createStream: (writer) => new ResponseStream(writer, head, onEnded),
       },
@@ -90,7 +91,8 @@ export function createResponseRoutes({
       path,
       document: { summary: 'A stored response.', ok: 'Response' },
       answer(exchange, _, id) {
-        exchange.sendJson(200, store.get(exchange.key?.name ?? '', expectId(id)))
+        const json = store.getJson(exchange.key?.name ?? '', expectId(id))
+        exchange.sendText(200, json, ['content-type', 'application/json'])
       },
     },
     {
@@ -106,7 +108,7 @@ export function createResponseRoutes({
 }
 
 type Head = ReturnType<typeof createHead>
-type OnEnded = (body: ResponseBody) => void
+type OnEnded = (json: string) => void
 
 /** The fields of a response that its request decides. */
 const createHead = (id: string, model: string, created: number, fields: ResponseRequest) => ({
@@ -187,7 +189,6 @@ const toSummary = (text: string): object => ({ type: 'summary_text', text })
 /** Writes JSON text by text, because streams have many events with the same fields. */
 class ResponseStream extends PartStream {
   readonly #id: string
-  readonly #head: Head
   readonly #headJson: string
   readonly #onEnded: OnEnded
   #sequence = 0
@@ -197,14 +198,13 @@ class ResponseStream extends PartStream {
   constructor(writer: StreamWriter, head: Head, onEnded: OnEnded) {
     super(writer)
     this.#id = head.id
-    this.#head = head
     this.#headJson = toFieldsJson(head)
     this.#onEnded = onEnded
   }
 
   protected toOpening(): string {
     const unknown = { status: 'in_progress', incomplete_details: null, output: [], usage: null }
-    const response = this.#toResponseJson(unknown)
+    const response = `"response":${this.#toResponseJson(unknown)}`
     return (
       this.#toEvent('response.created', response) + this.#toEvent('response.in_progress', response)
     )
@@ -248,8 +248,9 @@ class ResponseStream extends PartStream {
 
   protected toClosing(result: GenerationResult, parts: readonly AnswerPart[]): string {
     const outcome = toOutcome(this.#id, result, parts)
-    this.#onEnded({ ...this.#head, ...outcome })
-    return this.#toEvent(`response.${outcome.status}`, this.#toResponseJson(outcome))
+    const json = this.#toResponseJson(outcome)
+    this.#onEnded(json)
+    return this.#toEvent(`response.${outcome.status}`, `"response":${json}`)
   }
 
   protected toFailure(problem: HttpError): string {
@@ -265,7 +266,7 @@ class ResponseStream extends PartStream {
   }
 
   #toResponseJson(outcome: object): string {
-    return `"response":{${this.#headJson},${toFieldsJson(outcome)}}`
+    return `{${this.#headJson},${toFieldsJson(outcome)}}`
   }
 
   #toEvent(type: string, fieldsJson: string): string {

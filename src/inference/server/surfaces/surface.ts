@@ -72,7 +72,8 @@ export type SurfaceCall =
 export interface ReplyFormat {
   /** The content type of streams. */
   readonly streamType: string
-  toBody(results: Results, usage: Usage): object
+  /** Returns the body, or its JSON text. */
+  toBody(results: Results, usage: Usage): object | string
   createStream(writer: StreamWriter): ReplyStream
 }
 
