@@ -108,8 +108,8 @@ export function toRawBody(body: GenerateRequest, reader: RequestReader): WireFie
  */
 const droppedOptions = new Set(
   `num_predict num_ctx num_batch num_gpu num_thread num_keep main_gpu low_vram f16_kv vocab_only
-  use_mmap use_mlock numa logits_all embedding_only typical_p repeat_last_n penalize_newline mirostat
-  mirostat_tau mirostat_eta tfs_z draft_num_predict`.split(/\s+/),
+  use_mmap use_mlock numa logits_all embedding_only typical_p repeat_last_n penalize_newline
+  mirostat mirostat_tau mirostat_eta tfs_z draft_num_predict`.split(/\s+/),
 )
 
 type CommonFields = Pick<ChatRequest, keyof typeof commonFields> & WireFields
