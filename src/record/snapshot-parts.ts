@@ -42,21 +42,26 @@ export async function writeParts(
   const { rest, numbers } = splitState(state, [name])
   const parts: SnapshotPart[] = []
   let offset = at
+  // Columns are written block by block, because copies of whole columns would take much memory.
   const write = async (
     part: Pick<SnapshotPart, 'path' | 'form' | 'kind'>,
-    bytes: Buffer,
+    blocks: readonly Buffer[],
   ): Promise<void> => {
-    await file.write(bytes, 0, bytes.length, offset)
-    parts.push({ ...part, offset, bytes: bytes.length, crc: crc32(bytes) })
-    offset += bytes.length
+    const start = offset
+    let crc = 0
+    for (const bytes of blocks) {
+      await file.write(bytes, 0, bytes.length, offset)
+      crc = crc32(bytes, crc)
+      offset += bytes.length
+    }
+    parts.push({ ...part, offset: start, bytes: offset - start, crc })
   }
-  await write({ path: [name], form: 'state' }, serialize(rest))
+  await write({ path: [name], form: 'state' }, [serialize(rest)])
   for (const { path, value } of numbers) {
     if (isColumn(value)) {
-      const bytes = Buffer.concat(value.blocks.map(bytesOf))
-      await write({ path, form: 'column', kind: value.kind }, bytes)
+      await write({ path, form: 'column', kind: value.kind }, value.blocks.map(bytesOf))
     } else if (isNumberArray(value)) {
-      await write({ path, form: 'array', kind: kindOf(value) }, bytesOf(value))
+      await write({ path, form: 'array', kind: kindOf(value) }, [bytesOf(value)])
     }
   }
   return parts

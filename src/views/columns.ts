@@ -89,9 +89,12 @@ export function toArray(column: Column, size: number, earlier?: Block): Block {
 export function createRows(kind: ColumnKind, size: number, earlier?: Block): Block {
   const Rows = blockTypes[kind]
   if (earlier === undefined) return new Rows(size)
-  const isEnough = earlier.buffer.byteLength >= size * Rows.BYTES_PER_ELEMENT
+  const { buffer } = earlier
+  if (buffer.byteLength >= size * Rows.BYTES_PER_ELEMENT) return new Rows(buffer, 0, size).fill(0)
+  // Frees the memory now. A garbage collection might be much later.
+  if (buffer instanceof ArrayBuffer) buffer.transfer(0)
   const room = Math.ceil(size * 1.25) * Rows.BYTES_PER_ELEMENT
-  return new Rows(isEnough ? earlier.buffer : new ArrayBuffer(room), 0, size).fill(0)
+  return new Rows(new ArrayBuffer(room), 0, size)
 }
 
 /** Creates a column with these rows. */
@@ -106,9 +109,11 @@ export function toColumn(kind: ColumnKind, values: ArrayLike<number>): Column {
 
 const createBlock = (kind: ColumnKind): Block => createNumbers(kind, blockRows)
 
-function createNumbers(kind: ColumnKind, size: number): Block {
-  const Numbers = blockTypes[kind]
-  return new Numbers(createBuffer(size * Numbers.BYTES_PER_ELEMENT))
+type Numbers<Kind extends ColumnKind> = InstanceType<(typeof blockTypes)[Kind]>
+
+function createNumbers<Kind extends ColumnKind>(kind: Kind, size: number): Numbers<Kind> {
+  const NumbersType = blockTypes[kind]
+  return new NumbersType(createBuffer(size * NumbersType.BYTES_PER_ELEMENT)) as Numbers<Kind>
 }
 
 /**
@@ -137,9 +142,9 @@ const firstBytes = 1024
 
 export const createTextIndex = (): TextIndex => ({
   size: 0,
-  slots: new Uint32Array(firstSlots),
-  ends: new Uint32Array(firstSlots),
-  bytes: new Uint8Array(firstBytes),
+  slots: createNumbers('u32', firstSlots),
+  ends: createNumbers('u32', firstSlots),
+  bytes: createNumbers('u8', firstBytes),
   latest: '',
   latestRow: -1,
 })
@@ -195,9 +200,9 @@ export function eachText(index: TextIndex, visit: (text: string, row: number) =>
 function addText(index: TextIndex, text: string, slot: number): number {
   const row = index.size++
   const start = endOf(index, row - 1)
-  if (row === index.ends.length) index.ends = growArray(index.ends, row + 1)
+  if (row === index.ends.length) index.ends = growNumbers('u32', index.ends, row + 1)
   const max = start + 3 * text.length
-  if (max > index.bytes.length) index.bytes = growArray(index.bytes, max)
+  if (max > index.bytes.length) index.bytes = growNumbers('u8', index.bytes, max)
   let at = start
   for (let unit = 0; unit < text.length; unit++) {
     at = writeUnit(index.bytes, at, text.charCodeAt(unit))
@@ -208,15 +213,18 @@ function addText(index: TextIndex, text: string, slot: number): number {
   return row
 }
 
-function growArray<T extends Uint8Array | Uint32Array>(array: T, length: number): T {
-  const Copy = array.constructor as new (size: number) => T
-  const copy = new Copy(Math.max(length, Math.ceil(array.length * 1.25)))
+function growNumbers<Kind extends ColumnKind>(
+  kind: Kind,
+  array: ArrayLike<number>,
+  length: number,
+): Numbers<Kind> {
+  const copy = createNumbers(kind, Math.max(length, Math.ceil(array.length * 1.25)))
   copy.set(array)
   return copy
 }
 
 function addSlots(index: TextIndex): void {
-  const slots = new Uint32Array(index.slots.length * 2)
+  const slots = createNumbers('u32', index.slots.length * 2)
   const mask = slots.length - 1
   for (let row = 0; row < index.size; row++) {
     let slot = hashAt(index, row) & mask

@@ -14,11 +14,11 @@ import type { BoundsQuery, BoundsState } from './bounds-state.ts'
 
 /** The running times of tasks, by task; NaN for a task that did not run or has not ended. */
 export interface TaskRuns {
-  readonly start: Float64Array
   readonly end: Float64Array
   /** The seconds of all attempts, without the time between them. */
   readonly seconds: Float64Array
-  readonly delay: Float64Array
+  /** The retry delays of those tasks that had some. */
+  readonly delays: ReadonlyMap<number, number>
 }
 
 /** A chain. `last` is its last task, or -1 if there is no chain. */
@@ -41,9 +41,10 @@ export class Chains {
   readonly #runs: TaskRuns
   /** The length of the chain that ends with each task; NaN for a task that did not run. */
   readonly #seconds: Float64Array
-  /** The last task of the chain that ends with each task. For a block, a task that it created. */
-  readonly #lastTasks: Int32Array
-  readonly #delay: Float64Array
+  /** For each block, the last task of the chain that ends with it: a task that it created. */
+  readonly #lastTasks = new Map<number, number>()
+  /** For each block with a delay, the part of its chain after that task had ended. */
+  readonly #delays = new Map<number, number>()
   /** For each block, the longest chain of its tasks, without earlier delays of the block. */
   readonly #chainInBlock: (ChainEnd | undefined)[] = []
   readonly #chainBeforeBlock: (ChainEnd | undefined)[] = []
@@ -55,10 +56,8 @@ export class Chains {
     this.#runs = runs
     const count = runs.seconds.length
     this.#seconds = new Float64Array(count)
-    this.#lastTasks = new Int32Array(count)
-    this.#delay = new Float64Array(count)
     const secondsOf = (task: number): number =>
-      Math.max(0, runs.seconds[task] ?? 0) + (runs.delay[task] ?? 0)
+      Math.max(0, runs.seconds[task] ?? 0) + (runs.delays.get(task) ?? 0)
     if (hasChildren(state.blocks)) {
       for (const task of sortByEnd(state.blocks, query.counts, count)) {
         this.#add(task, secondsOf(task))
@@ -76,9 +75,9 @@ export class Chains {
       const seconds = this.#seconds[task] ?? 0
       // The comparison is negated, so that NaN is skipped too.
       if (!(seconds >= best) || !this.#canEnd(task)) continue
-      const { seconds: ran, delay } = this.#runs
+      const { seconds: ran, delays } = this.#runs
       const taskEnd = this.#endOf(task)
-      if ((ran[task] || 0) + (delay[task] || 0) <= 0) continue
+      if ((ran[task] || 0) + (delays.get(task) ?? 0) <= 0) continue
       if (seconds === best && taskEnd <= end) continue
       ;[last, best, end] = [task, seconds, taskEnd]
     }
@@ -103,7 +102,6 @@ export class Chains {
   #addWithoutBlocks(task: number, seconds: number): void {
     const before = this.#query.graph.size === 0 ? -1 : this.#maxDependency(task)
     this.#seconds[task] = seconds + (before === -1 ? 0 : this.#seconds[before] || 0)
-    this.#lastTasks[task] = task
   }
 
   #add(task: number, seconds: number): void {
@@ -113,8 +111,8 @@ export class Chains {
     const chain = inBlock === undefined ? null : addDelay(longerChain(before, inBlock), delay)
     const hasRun = !Number.isNaN(seconds)
     this.#seconds[task] = hasRun && chain !== null ? chain.seconds : seconds + before.seconds
-    this.#lastTasks[task] = chain?.last ?? task
-    this.#delay[task] = chain?.delay ?? 0
+    if (chain !== null) this.#lastTasks.set(task, chain.last)
+    if (chain !== null && chain.delay !== 0) this.#delays.set(task, chain.delay)
     const block = valueAt(this.#blocks.blockOfTask, task) - 1
     if (block === -1 || !hasRun) return
     const added = addDelay(this.#chainOf(task), -valueAt(this.#blocks.delayOfTask, task))
@@ -153,7 +151,7 @@ export class Chains {
   }
 
   #chainOf(task: number): ChainEnd {
-    const [last = -1, delay = 0] = [this.#lastTasks[task], this.#delay[task]]
+    const [last = task, delay = 0] = [this.#lastTasks.get(task), this.#delays.get(task)]
     return { seconds: this.#seconds[task] || 0, last, delay }
   }
 

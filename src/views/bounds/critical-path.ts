@@ -61,22 +61,20 @@ export function collectRuns(state: BoundsState, query: BoundsQuery, to: number):
   const { counts } = query
   const count = counts.index.names.size
   const column = (): Float64Array => new Float64Array(count).fill(Number.NaN)
-  const runs = { start: column(), end: column(), seconds: column(), delay: column() }
+  const runs = { end: column(), seconds: column(), delays: new Map<number, number>() }
   for (let task = 0; task < count; task++) {
     const { started, ended } = readStageTimes(state.times, task, stagesOf(counts, task))
     const end = ended ?? (started !== null && !isInterrupted(counts, task) ? to : null)
     if (end === null) continue
-    const start = started ?? end
-    runs.start[task] = start
     runs.end[task] = end
-    runs.seconds[task] = end - start
-    runs.delay[task] = 0
+    runs.seconds[task] = end - (started ?? end)
   }
   forEachGap(state, query, (gap) => {
     const { task } = gap
+    if (Number.isNaN(runs.end[task])) return
     const seconds = Math.max(0, (gap.to ?? to) - gap.from)
     runs.seconds[task] = (runs.seconds[task] ?? 0) - seconds
-    runs.delay[task] = (runs.delay[task] ?? 0) + Math.min(seconds, gap.delay)
+    runs.delays.set(task, (runs.delays.get(task) ?? 0) + Math.min(seconds, gap.delay))
   })
   return runs
 }
@@ -94,13 +92,14 @@ export function findCriticalPath(
   for (let task = chains.lastTask; task !== -1 && !seen.has(task);) {
     seen.add(task)
     // `|| 0` replaces the NaN of a task that did not run.
-    const [start, ran] = [runs.start[task] || 0, runs.seconds[task] || 0]
+    const [end, ran] = [runs.end[task] || 0, runs.seconds[task] || 0]
+    const { started } = readStageTimes(state.times, task, stagesOf(query.counts, task))
     const before = chains.chainBefore(task)
-    const delay = (runs.delay[task] || 0) + before.delay
+    const delay = (runs.delays.get(task) ?? 0) + before.delay
     length++
     seconds += ran + delay
     delaySeconds += delay
-    if (tasks.length < maxPathTasks) tasks.push({ task, start, seconds: ran })
+    if (tasks.length < maxPathTasks) tasks.push({ task, start: started ?? end, seconds: ran })
     task = before.last
   }
   const share = runSeconds > 0 ? Math.min(1, seconds / runSeconds) : 0

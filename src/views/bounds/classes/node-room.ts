@@ -40,9 +40,11 @@ export class RequestRoom {
   readonly isClosure: boolean
   readonly taskAmounts: Vector
   readonly #rankAmounts: Vector
-  /** The waits of the request in order of time. Those before `#head` have ended. */
-  readonly #queue: number[] = []
-  #head = 0
+  /** For each wait, the next wait of the same request. */
+  readonly #nextWaits: Uint32Array
+  /** The first wait that may not have ended, and the last one; -1 if there is none. */
+  #firstWait = -1
+  #lastWait = -1
   ready = 0
   /** The number of ready tasks that wait because of the limit of their name. */
   limited = 0
@@ -53,8 +55,14 @@ export class RequestRoom {
   #nodes = 0
   #fittingUnlabelled = 0
 
-  constructor(request: Omit<SlotRequest, 'backend' | 'isPrompt' | 'labels'>, number: number) {
+  /** All requests of a run share `nextWaits`, which has an element for each wait. */
+  constructor(
+    request: Omit<SlotRequest, 'backend' | 'isPrompt' | 'labels'>,
+    number: number,
+    nextWaits: Uint32Array,
+  ) {
     this.number = number
+    this.#nextWaits = nextWaits
     this.ranks = request.ranks
     this.cores = request.cores * request.ranks
     this.isClosure = request.limit === null
@@ -62,14 +70,20 @@ export class RequestRoom {
     this.taskAmounts = toVector(toTaskAmounts(request))
   }
 
+  /** Adds a wait. Waits are added in order of time. */
   enqueue(wait: number): void {
-    this.#queue.push(wait)
+    if (this.#firstWait === -1) this.#firstWait = wait
+    else this.#nextWaits[this.#lastWait] = wait
+    this.#lastWait = wait
   }
 
   /** The place of the request's first task among all waiting tasks; `Infinity` if none waits. */
   firstPlace(places: Uint32Array): number {
-    while (places[this.#queue[this.#head] ?? -1] === 0) this.#head++
-    return places[this.#queue[this.#head] ?? -1] ?? Infinity
+    while (places[this.#firstWait] === 0) {
+      const isLast = this.#firstWait === this.#lastWait
+      this.#firstWait = isLast ? -1 : (this.#nextWaits[this.#firstWait] ?? -1)
+    }
+    return places[this.#firstWait] ?? Infinity
   }
 
   /** Adds a node with these free resources, or removes it if `sign` is -1. */
@@ -101,7 +115,7 @@ export class RequestRoom {
 }
 
 /** Used for the requests that were not stored, because there were too many. */
-export const unknownRequest = new RequestRoom(oneCore, -1)
+export const unknownRequest = new RequestRoom(oneCore, -1, new Uint32Array(0))
 
 /** The free resources of a node. The node is not present until it joins. */
 export class NodeRoom {

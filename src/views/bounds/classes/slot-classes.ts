@@ -73,7 +73,8 @@ class SlotSweep {
   #now: number
 
   constructor({ requests, nodes, waits, lastReady, from }: SlotActivity, sums: SlotSeconds) {
-    this.#requests = requests.map((request, number) => new RequestRoom(request, number))
+    const nextWaits = new Uint32Array(waits.from.length)
+    this.#requests = requests.map((request, number) => new RequestRoom(request, number, nextWaits))
     this.#nodes = nodes.map((node) => new NodeRoom(node, requests, this.#requests))
     this.#waits = waits
     this.#places = new Uint32Array(waits.from.length)
