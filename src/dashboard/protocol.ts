@@ -300,7 +300,7 @@ export interface FailuresPanelView {
     readonly firstTime: number
     readonly lastTime: number
     readonly isConsequence: boolean
-    /** The lines of `tutti failures` for the example: error, stack, output. */
+    /** The lines of `tutti failures` for the example, without the title: error, stack, output. */
     readonly example: readonly string[]
     /** Up to 200 uids, for "list", "copy" and "retry selected". */
     readonly tasks: readonly string[]

@@ -49,7 +49,8 @@ function toGroup(moment: RunMoment, group: FailureGroup, own: GroupTasks) {
     firstTime,
     lastTime,
     isConsequence,
-    example: failureGroupLines(group).map(shownLine),
+    // Without the title, whose count is that of the whole run.
+    example: failureGroupLines(group).slice(1).map(shownLine),
     tasks: tasks.map((task) => shownUid(moment, task)),
   }
 }

@@ -94,6 +94,11 @@ it('the drawer of any failed task shows its own error, stack, output and attribu
   expect(view.stderr).toEqual({ text: 'the end of second', isCut: false })
   expect(view.attributes).toContainEqual(['colour', 'second'])
   expect(view.story.join('\n')).toContain('at most 3 at a time')
+  expect(view.commands.map(({ text }) => text.split(' ').slice(0, 3).join(' '))).toEqual([
+    'npx tutti explain',
+    'npx tutti logs',
+    'npx tutti resume',
+  ])
   const before = await whole('second', 5)
   expect(before).toMatchObject({ error: [], stdout: null, stderr: null })
   expect(before.attributes.map(([key]) => key)).not.toContain('colour')

@@ -94,6 +94,8 @@ it('two clicks lead to the cause of a failure: its group, and its task', async (
     { errorType: 'RangeError', message: 'bad seed 17', count: 1, tasks: ['broken'] },
   ])
   expect(groups[0]?.example.join('\n')).toContain('oh no')
+  // The heading of the group says this, with the count of the selected time.
+  expect(groups[0]?.example.join('\n')).not.toContain('1 x')
   const drawer = await ask(source, 'task', { uid: groups[0]?.tasks[0] ?? '' })
   expect(drawer.error.join('\n')).toContain('RangeError "bad seed 17"')
   expect(drawer.stderr).toEqual({ text: 'oh no', isCut: false })
@@ -264,6 +266,20 @@ it('events are selected by the query bar, and numbers of the application are plo
   expect(failed.events.map(({ task, name }) => [task, name])).toEqual([['broken', 'train']])
   const wrong = await ask(source, 'events', { q: 'tpye:x', limit: 10 })
   expect(wrong.problem).toContain('"tpye": the keys are task, name')
+})
+
+it('nodes are in the order of their numbers, however busy they are', async () => {
+  const readings = [10, 2, 1].map((number, at) =>
+    viewEvent('ResourceUpdate', null, {
+      event_time: at,
+      node_id: `n${number}`,
+      resource_scope: 'per_node',
+      cpu_percent: 9 * number,
+      memory_percent: 10,
+    }),
+  )
+  const { nodes } = await ask(sourceOf(readings), 'resources', { range: {} })
+  expect(nodes.map(({ nodeId }) => nodeId)).toEqual(['n1', 'n2', 'n10'])
 })
 
 it('resources and health show what the record measured and reported', async () => {

@@ -1,4 +1,4 @@
-import { createServer } from 'node:http'
+import { createServer, request } from 'node:http'
 import { dirname } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { expect, onTestFinished } from 'vitest'
@@ -211,6 +211,28 @@ needs(chromium)('row 93: a page of another origin cannot control the run', async
   await page.click('button:text("Cancel task")')
   await isSaid
   expect(canceled).toEqual(['long'])
+})
+
+needs(chromium)('the page works below a path of a proxy', async () => {
+  const { page, dashboard, problems } = await openPage(await startRun(tempFolder()))
+  const proxy = createServer(({ url = '', method, headers }, response) => {
+    const target = new URL(url.replace('/runs/one/', '/'), dashboard.url)
+    const passed = request(target, { method, headers }, (answer) => {
+      response.writeHead(answer.statusCode ?? 0, answer.headers)
+      answer.pipe(response)
+    })
+    response.req.pipe(passed)
+  })
+  await new Promise<void>((resolve) => void proxy.listen(0, '127.0.0.1', resolve))
+  onTestFinished(() => void proxy.close())
+  const base = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}/runs/one/`
+  await page.goto(base + new URL(dashboard.link()).search)
+  await waitForText(page, '.numbers dd', /^1 \/ 4$/)
+  const saved = page.waitForEvent('download')
+  await page.click('button:text("Save report")')
+  expect(await text(await (await saved).createReadStream())).toContain('s-live')
+  const others = problems.filter((problem) => !problem.startsWith(`asked for ${base}`))
+  expect(others).toEqual([])
 })
 
 needs(chromium)('a copied link opens the same view in another browser, once', async () => {

@@ -98,6 +98,8 @@ needs(chromium)('a click on a block opens its task, with its error first', async
   const { page } = await openPage(writeEvents(events.filter(({ task_id: uid }) => uid === 'sim-7')))
   const box = await stream(page).boundingBox()
   if (box === null) throw new Error('the stream is not visible')
+  // All rows have the same backend, so their labels leave it out.
+  expect(await textsOf(page, '.names div')).toEqual(['node-1/w7'])
   await page.mouse.click(box.x + box.width / 2, box.y + box.height / 2)
   await waitForText(page, '.drawer h2', 'sim-7')
   await page.waitForSelector('.drawer h3')

@@ -51,7 +51,7 @@ export function showTask(
     dependents: listDependents(moment, task.task),
     waitsFor: task.waitsFor.slice(0, maxLinks).map((one) => shownText(one)),
     range: rangeOf(moment, task),
-    commands: listCommands(uid, files),
+    commands: listCommands(uid, files, !moment.isRunning && state !== 'DONE'),
   }
 }
 
@@ -118,12 +118,18 @@ function rangeOf({ now, isRunning }: RunMoment, task: TaskExplanation): TaskDraw
   return { from: started ?? created, to: Math.max(to, started ?? created) }
 }
 
-function listCommands(uid: string, files: readonly string[]): TaskDrawerView['commands'] {
+function listCommands(
+  uid: string,
+  files: readonly string[],
+  canRunAgain: boolean,
+): TaskDrawerView['commands'] {
   const file = files.at(-1)
   if (file === undefined) return []
-  const commandArguments = `${quoteArgument(uid)} ${quoteArgument(toShortPath(file))}`
-  return [
-    { title: 'explain', text: shownLine(`npx tutti explain ${commandArguments}`) },
-    { title: 'logs', text: shownLine(`npx tutti logs ${commandArguments}`) },
+  const record = quoteArgument(toShortPath(file))
+  const commands = [
+    { title: 'explain', text: `npx tutti explain ${quoteArgument(uid)} ${record}` },
+    { title: 'logs', text: `npx tutti logs ${quoteArgument(uid)} ${record}` },
+    ...(canRunAgain ? [{ title: 'resume', text: `npx tutti resume ${record}` }] : []),
   ]
+  return commands.map(({ title, text }) => ({ title, text: shownLine(text) }))
 }

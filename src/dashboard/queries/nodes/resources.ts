@@ -1,5 +1,6 @@
 /** The use of nodes and GPUs over time. */
 
+import { compareWorkers } from '../../../views/panels/lane-rows.ts'
 import { showNodeSeries } from '../../../views/panels/resources.ts'
 import type { SeriesPoint } from '../../../views/series.ts'
 import type { ResourcesPanelView, TimeRange } from '../../protocol.ts'
@@ -8,14 +9,17 @@ import { describeNotShown, shownText } from '../shown-texts.ts'
 
 const maxNodes = 100
 
-/** The busiest nodes come first. */
+/** If there are too many nodes, the busiest are shown. They do not change their places. */
 export function showResources({ pass }: RunMoment, range: TimeRange): ResourcesPanelView {
   const { states } = pass
   const all = showNodeSeries(states.resources).map((series) => {
     const points = inRange(series.points, range)
     return { ...series, points, busy: meanOf(points.map(({ values: [cpu] }) => cpu ?? null)) }
   })
-  const shown = all.toSorted((a, b) => b.busy - a.busy).slice(0, maxNodes)
+  const shown = all
+    .toSorted((a, b) => b.busy - a.busy)
+    .slice(0, maxNodes)
+    .toSorted((a, b) => compareWorkers(a.node_id, b.node_id))
   const usages = [...states.resources.nodes.values()]
   const presentNodes = new Set(usages.flatMap(({ hasLeft, nodeId }) => (hasLeft ? [] : [nodeId])))
   return {

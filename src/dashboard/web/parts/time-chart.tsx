@@ -131,7 +131,8 @@ function createPlot(
           label,
           width: 1.5,
           stroke: () => colourOf(element, colour),
-          points: { show: false },
+          // A line needs two points.
+          points: { show: (own, at) => countKnown(own.data[at]) === 1 },
         }
       }),
     ],
@@ -144,6 +145,9 @@ function createPlot(
   plot.over.addEventListener('pointerleave', () => (cursorTime.value = null))
   return plot
 }
+
+const countKnown = (values: uPlot.AlignedData[number] | undefined): number =>
+  Array.from(values ?? []).filter((value) => value !== null).length
 
 const gridSplits = (_: uPlot, _axis: number, min: number, max: number): number[] => [
   min,

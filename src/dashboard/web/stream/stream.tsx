@@ -48,8 +48,16 @@ export function Stream() {
 const rowHeightOf = (rows: number, isAlone: boolean): number =>
   Math.max(14, Math.min(28, Math.floor((isAlone ? 560 : 240) / Math.max(1, rows))))
 
+/** The label of a worker: without its backend if all rows have the same. */
+function createShortLabel(rows: StreamView['rows']): (row: StreamView['rows'][number]) => string {
+  const backends = new Set(rows.map(({ backend }) => backend))
+  return ({ label, backend }) =>
+    safeText(backends.size === 1 ? label.replace(`/${backend}/`, '/') : label)
+}
+
 function Lanes({ view, isAlone }: { readonly view: StreamView; readonly isAlone: boolean }) {
   const rowHeight = rowHeightOf(view.rows.length, isAlone)
+  const shortLabel = createShortLabel(view.rows)
   return (
     <>
       <div class="tools">
@@ -59,13 +67,13 @@ function Lanes({ view, isAlone }: { readonly view: StreamView; readonly isAlone:
       <div class="lanes">
         <div class="lanes-scroll" tabIndex={-1}>
           <div class="names" aria-hidden="true">
-            {view.rows.map(({ label }, row) => (
+            {view.rows.map((one, row) => (
               <div
                 key={row}
                 style={{ height: `${rowHeight}px`, lineHeight: `${rowHeight}px` }}
-                title={safeText(label)}
+                title={safeText(one.label)}
               >
-                <bdi>{safeText(label)}</bdi>
+                <bdi>{shortLabel(one)}</bdi>
               </div>
             ))}
           </div>
