@@ -1,3 +1,4 @@
+import { spawn } from 'node:child_process'
 import {
   closeSync,
   existsSync,
@@ -9,7 +10,10 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { describe, expect } from 'vitest'
+import { describe, expect, onTestFinished } from 'vitest'
+import { builtMain, watch } from '../cli/run-command.ts'
+import { TestViewer } from '../dashboard/test-dashboard.ts'
+import { eventually } from '../eventually.ts'
 import { needs } from '../require.ts'
 import { createLauncher, scriptFile } from './launcher.ts'
 import { sharedSlurm, slurmNeeds } from './slurm.ts'
@@ -30,6 +34,25 @@ describe('tutti launch', () => {
     const [launch = ''] = readdirSync(join(folder, 'telemetry'))
     expect(launch).toMatch(/^s-[0-9a-f]{8}\.launch$/)
     expect(readdirSync(join(folder, 'telemetry', launch))).toContain('batch.sh')
+    await expect.poll(queue).toBe('')
+  })
+
+  needs(...slurmNeeds)('--dashboard shows the run of the job while it runs', async () => {
+    const { env } = await slurm()
+    const { folder } = createLauncher({ env })
+    const words = ['--dashboard', '--nodes', '1', '--time', '10', scriptFile('long-script'), folder]
+    // The built command, because it has the page.
+    const launch = spawn(process.execPath, [builtMain, 'launch', ...words], { cwd: folder, env })
+    const command = watch(launch)
+    onTestFinished(() => void launch.kill('SIGKILL'))
+    await command.seen('waits')
+    const viewer = await TestViewer.open(/http:\/\/\S+/.exec(command.output())?.[0] ?? '')
+    await eventually(async () => {
+      const counts = { done: 1, running: 1, total: 2 }
+      expect(await viewer.head()).toMatchObject({ state: 'running', counts })
+    })
+    writeFileSync(join(folder, 'go'), '')
+    expect(await command.ended).toMatchObject({ code: 0, stdout: 'waits\n' })
     await expect.poll(queue).toBe('')
   })
 
