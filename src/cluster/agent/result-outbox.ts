@@ -314,8 +314,9 @@ export class ResultOutbox {
       this.#unrecorded.markStored(number)
       this.#noteProgress()
     } catch (error) {
-      if (!this.#unrecorded.isUnstored(number)) return
       const hasRoom = isNoRoom(error) && (await this.#options.store.makeRoom())
+      // In the meantime, `resend` may have stored the message.
+      if (!this.#unrecorded.isUnstored(number)) return
       if (broker.isConnected && !hasRoom) this.block(error)
       if (!hasRoom) await sleep(this.#options.clock, retryDelayMs)
       if (await this.#openStream(number)) this.#runInBackground(this.#append(message))

@@ -275,6 +275,9 @@ export class DriverSession implements ClusterConnection {
     this.#tick()
     await attached
     await this.#agents.earlier.reportMissingAgents(noted)
+    // An agent may have ended its part while the connection was down: it then has a new part, and
+    // only the stream has its results.
+    if (!isNew) await this.#results.readStream(allResults)
     if (!this.#isOpen) return
     this.#isReady = true
     this.#continued.continueInitialJobs()
