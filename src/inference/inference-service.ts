@@ -190,6 +190,7 @@ export class InferenceService {
       engine: config.engine.kind,
       total_slots: pool?.slots ?? 0,
       chat_template: pool?.model.chatTemplate ?? null,
+      tuning: pool?.model.tuning ?? null,
       default_generation_settings: {
         max_tokens: maxTokens,
         temperature,

@@ -211,6 +211,8 @@ export interface ModelFacts {
   readonly chatTemplate?: string
   /** `embedding` if the model generates no text. Default `chat`. */
   readonly purpose?: 'chat' | 'embedding'
+  /** The settings that the engine has chosen itself, and why, in one line. */
+  readonly tuning?: string
   /**
    * The request fields that the engine supports besides those of `Sampling` and `GenerationInput`:
    * a name such as `grammar`; `messages.NAME` for a field of messages; `messages.name` for the

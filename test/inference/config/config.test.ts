@@ -66,7 +66,7 @@ describe('a configuration', () => {
         gpu: 'auto',
         flashAttention: 'auto',
         sequences: 16,
-        batchSize: 512,
+        batchSize: null,
         hungSeconds: 60,
         cacheDir: null,
       },

@@ -17,15 +17,18 @@ import { chooseCpuAttention, readCpuFlags } from './evaluation/cpu-attention.ts'
 import { NativeContext } from './evaluation/native-context.ts'
 import type { EmbeddingRuntime } from './embedding-loop.ts'
 import { GrammarCache } from './grammar/next-characters.ts'
-import {
-  excessWarning,
-  fastestThreads,
-  measureThreads,
-  stallWarning,
-} from './evaluation/thread-choice.ts'
 import { type ChatTemplate, createChatTemplate } from './templates/chat-template.ts'
 import { toGrammar } from './grammar/output-grammar.ts'
 import type { LoadRequest, LoadProgress } from './protocol.ts'
+import { measure, probeSize } from './tuning/measurement.ts'
+import { tune, type TunedSettings } from './tuning/tune.ts'
+import {
+  chooseTuning,
+  excessWarning,
+  type FixedSettings,
+  type Measurements,
+  nothingMeasured,
+} from './tuning/tuning.ts'
 import type { LlamaRuntime, Vocabulary } from './runtime.ts'
 import { spellingToBytes, maxSpellingLength, findSlicing } from './token-text.ts'
 
@@ -47,8 +50,7 @@ export async function loadRuntime(
   request: LoadRequest,
   onProgress: OnProgress,
 ): Promise<LlamaRuntime> {
-  const { model, threads } = await loadModel(request, onProgress)
-  return createRuntime(model, request, threads)
+  return createRuntime(await loadModel(request, onProgress), request)
 }
 
 /** Loads a model for its purpose. */
@@ -56,11 +58,11 @@ export async function loadForPurpose(
   request: LoadRequest,
   onProgress: OnProgress,
 ): Promise<LlamaRuntime | EmbeddingRuntime> {
-  const { model, threads } = await loadModel(request, onProgress)
-  const purpose = request.purpose ?? findPurpose(model)
+  const loaded = await loadModel(request, onProgress)
+  const purpose = request.purpose ?? findPurpose(loaded.model)
   return purpose === 'embedding'
-    ? createEmbeddingRuntime(model, request, threads)
-    : createRuntime(model, request, threads)
+    ? createEmbeddingRuntime(loaded.model, request, loaded.maxThreads)
+    : createRuntime(loaded, request)
 }
 
 /** A model whose file says how the vectors of its tokens are pooled is an embedding model. */
@@ -76,19 +78,27 @@ function findPurpose({ fileInfo }: LlamaModel): 'chat' | 'embedding' {
 /** Mean, first and last, as numbers in GGUF files. */
 const poolingTypes: ReadonlySet<number> = new Set([1, 2, 3])
 
-async function loadModel(request: LoadRequest, onProgress: OnProgress) {
+interface LoadedModel {
+  readonly model: LlamaModel
+  readonly modelPath: string
+  readonly maxThreads: number
+  /** Whether other programs use most of the cores, which makes measurements unreliable. */
+  readonly isMachineBusy: boolean
+}
+
+async function loadModel(request: LoadRequest, onProgress: OnProgress): Promise<LoadedModel> {
   const library = await importLibrary()
   const modelPath = await findModel(library, request, onProgress)
   const [load = 0] = loadavg()
   const cores = { available: availableParallelism(), installed: cpus().length, load }
-  const threads = request.threads ?? freeCores(cores)
+  const maxThreads = request.threads ?? freeCores(cores)
   const llama = await library.getLlama({
     gpu: request.gpu,
     build: 'never',
     skipDownload: true,
     progressLogs: false,
     logLevel: library.LlamaLogLevel.error,
-    maxThreads: threads,
+    maxThreads,
   })
   const model = await llama
     .loadModel({ modelPath, onLoadProgress: (done) => onProgress({ stage: 'load', done }) })
@@ -98,7 +108,7 @@ async function loadModel(request: LoadRequest, onProgress: OnProgress) {
         'know such models: a newer node-llama-cpp may'
       throw new LoadError(`${modelPath} cannot be loaded: ${messageOf(error)}`, hint, error)
     })
-  return { model, threads }
+  return { model, modelPath, maxThreads, isMachineBusy: load > cores.installed / 2 }
 }
 
 const findContextLength = (model: LlamaModel, { contextLength }: LoadRequest): number =>
@@ -131,21 +141,24 @@ async function createEmbeddingRuntime(
   }
 }
 
-async function createRuntime(
-  model: LlamaModel,
-  request: LoadRequest,
-  threads: number,
-): Promise<LlamaRuntime> {
+async function createRuntime(loaded: LoadedModel, request: LoadRequest): Promise<LlamaRuntime> {
+  const { model, maxThreads } = loaded
   const contextLength = findContextLength(model, request)
-  const context = await createContext(model, request, { contextLength, threads })
+  const { tuning, report } = await tuneModel(loaded, request)
+  const size = { sequences: request.sequences, contextLength, batchSize: tuning.batchSize }
+  const isFree = model.llama.gpu !== false && request.flashAttention === 'auto'
+  const usesFlash = isFree ? null : tuning.usesFlash
+  const context = await guardMemory(request, contextLength, () =>
+    createContext(model, size, usesFlash, request.adapterPath),
+  )
   const vocabulary = createVocabulary(model)
-  const native = new NativeContext(model, context)
+  const native = new NativeContext(model, context, tuning.threads)
   const grammars = new GrammarCache()
-  const isTried = model.llama.gpu === false && threads > 1
   return {
-    threadWarning: isTried ? await configureThreads(native, request.threads, threads) : null,
+    threadWarning: excessWarning(maxThreads, availableParallelism()),
+    tuning: report,
     contextLength,
-    batchSize: request.batchSize,
+    batchSize: tuning.batchSize,
     slots: createDirectSlots(native, vocabulary, request.sequences),
     vocabulary,
     template: createTemplate(model),
@@ -218,28 +231,73 @@ async function findModel(
   }
 }
 
-async function createContext(
-  model: LlamaModel,
+/** On a GPU, llama.cpp chooses. */
+function tuneModel(
+  loaded: LoadedModel,
   request: LoadRequest,
-  { contextLength, threads }: { readonly contextLength: number; readonly threads: number },
+): Promise<TunedSettings> | TunedSettings {
+  const { model, modelPath, maxThreads, isMachineBusy } = loaded
+  const { flashAttention, batchSize, cacheDir } = request
+  const threads = request.threads ?? (maxThreads === 1 ? 1 : null)
+  const fixed = { threads, flashAttention, batchSize }
+  if (model.llama.gpu !== false || maxThreads > availableParallelism()) {
+    return { tuning: chooseTuning(nothingMeasured, fixed, maxThreads), report: null }
+  }
+  return tune({
+    key: { modelPath, fixed, maxThreads, build: model.llama.buildType },
+    folder: join(cacheDir, 'tuning'),
+    isKept: !isMachineBusy,
+    clock: systemClock,
+    measure: () => measureModel(loaded, fixed),
+  })
+}
+
+function measureModel(
+  { model, maxThreads }: LoadedModel,
+  fixed: FixedSettings,
+): Promise<Measurements> {
+  return measure({
+    clock: systemClock,
+    fixed,
+    maxThreads,
+    vocabularySize: model.fileInfo.metadata.tokenizer?.ggml.tokens.length ?? 1,
+    async withProbe(usesFlash, use) {
+      const context = await createContext(model, probeSize, usesFlash)
+      try {
+        await use(new NativeContext(model, context))
+      } finally {
+        await context.dispose()
+      }
+    },
+  })
+}
+
+interface ContextSize {
+  readonly sequences: number
+  readonly contextLength: number
+  readonly batchSize: number
+}
+
+function createContext(
+  model: LlamaModel,
+  { sequences, contextLength, batchSize }: ContextSize,
+  usesFlash: boolean | null,
+  adapterPath: string | null = null,
 ): Promise<LlamaContext> {
   const { architectureMetadata: architecture } = model.fileInfo
-  const { sequences, batchSize, flashAttention, adapterPath = null } = request
-  return guardMemory(request, contextLength, () =>
-    model.createContext({
-      sequences,
-      contextSize: contextLength,
-      // A pass contains prompt tokens and one token of each generating sequence.
-      batchSize: batchSize + sequences,
-      threads: { ideal: threads, min: threads },
-      failedCreationRemedy: false,
-      ...(adapterPath === null ? {} : { lora: { adapters: [{ filePath: adapterPath }] } }),
-      ...(flashAttention === 'auto' ? {} : { flashAttention }),
-      ...(model.llama.gpu === false
-        ? chooseCpuAttention(architecture, readCpuFlags(), flashAttention === true)
-        : {}),
-    }),
-  )
+  return model.createContext({
+    sequences,
+    contextSize: contextLength,
+    // A pass contains prompt tokens and one token of each generating sequence.
+    batchSize: batchSize + sequences,
+    threads: 1,
+    failedCreationRemedy: false,
+    ...(adapterPath === null ? {} : { lora: { adapters: [{ filePath: adapterPath }] } }),
+    ...(usesFlash === null ? {} : { flashAttention: usesFlash }),
+    ...(model.llama.gpu === false
+      ? chooseCpuAttention(architecture, readCpuFlags(), usesFlash === true)
+      : {}),
+  })
 }
 
 async function guardMemory<T>(
@@ -295,19 +353,6 @@ function createTemplate(model: LlamaModel): ChatTemplate | null {
       return type === controlType || (type === userDefinedType && /^[<[].*[>\]]$/.test(text))
     }),
   })
-}
-
-async function configureThreads(
-  native: NativeContext,
-  given: number | null,
-  max: number,
-): Promise<string | null> {
-  // Too many threads are not measured, because one token may take minutes.
-  const warning = given === null ? null : excessWarning(given, availableParallelism())
-  if (warning !== null) return warning
-  const times = await measureThreads(native, max, { clock: systemClock, token: 0 })
-  native.setThreads(given ?? fastestThreads(times))
-  return given === null ? null : stallWarning(times, given)
 }
 
 export class LoadError extends Error {

@@ -91,7 +91,7 @@ const checks: OptionChecks<LlamaEngineOptions> = {
   gpu: optional(oneOf('auto', false)),
   flashAttention: optional(oneOf('auto', true, false)),
   sequences: optional(integerAtLeast(1)),
-  batchSize: optional(integerAtLeast(1)),
+  batchSize: optional(nullable(integerAtLeast(1))),
   contextLength: optional(nullable(integerAtLeast(1))),
   purpose: optional(oneOf('chat', 'embedding', null)),
   adapterPath: optional(nullable(expectString)),
@@ -105,16 +105,16 @@ const checks: OptionChecks<LlamaEngineOptions> = {
 /** The resolved settings of the llama.cpp engine. */
 export interface LlamaEngineConfig extends EngineSettings {
   readonly kind: 'llama'
-  /** Default `null`: the number of threads that measures fastest, up to the free cores. */
+  /** Default `null`: the numbers of threads that measure fastest, up to the free cores. */
   readonly threads: number | null
   /** Whether a GPU may be used. Default `auto`. */
   readonly gpu: 'auto' | false
-  /** Default `auto`: off on a CPU, where flash attention makes long contexts slow. */
+  /** Default `auto`: on a CPU, what measures faster; on a GPU, what llama.cpp chooses. */
   readonly flashAttention: 'auto' | boolean
   /** The number of answers that are generated concurrently, up to 256. Default 16. */
   readonly sequences: number
-  /** The number of prompt tokens that are evaluated in one step. Default 512. */
-  readonly batchSize: number
+  /** The prompt tokens that one step evaluates. Default `null`: what measures fastest. */
+  readonly batchSize: number | null
   /** Seconds without a heartbeat after which a busy process is replaced. Default 60. */
   readonly hungSeconds: number
   /** The folder of downloaded models; `null` for the user's cache folder. */
@@ -129,7 +129,7 @@ export const llamaEngine: EngineDescriptor<LlamaEngineConfig> = {
   section(env) {
     return section({
       kind: z.literal('llama').default('llama').describe('llama.cpp in a process of its own.'),
-      threads: orNull(integer(1, 1024)).describe('CPU threads. Default: the free cores.'),
+      threads: orNull(integer(1, 1024)).describe('CPU threads. Default: what measures fastest.'),
       gpu: annotate(z.literal(['auto', false]), { expected: 'one of auto, false' })
         .default('auto')
         .describe('Whether a GPU is used if there is one.'),
@@ -137,11 +137,11 @@ export const llamaEngine: EngineDescriptor<LlamaEngineConfig> = {
         expected: 'one of auto, true, false',
       })
         .default('auto')
-        .describe('Faster with many clients, slower with long chats. Default on a CPU: false.'),
+        .describe('Mostly faster for many clients, slower for long chats. Default: measured.'),
       sequences: integer(1, 256).default(16).describe('Requests at a time.'),
-      batch_size: integer(1, 65_536)
-        .default(512)
-        .describe('Tokens of a prompt that one step reads.'),
+      batch_size: orNull(integer(1, 65_536)).describe(
+        'Tokens of prompts that one step reads. Default: what measures fastest, up to 512.',
+      ),
       hung_seconds: numberAbove(0, 86_400)
         .default(60)
         .describe('Silence after which the process is replaced.'),
@@ -354,6 +354,7 @@ class LlamaEngine implements InferenceEngine {
       this.#checkTemplate(message.templateProblem)
       const { threadWarning, readsReasoning, readsNames, readsEffort } = message
       if (threadWarning !== null) this.#options.log.warn('ThreadsStall', threadWarning)
+      this.#reportTuning(message.facts)
       const fields = [
         ...(message.facts.purpose === 'embedding' ? embeddingFields : llamaFields),
         ...(readsReasoning ? reasoningFields : []),
@@ -372,6 +373,11 @@ class LlamaEngine implements InferenceEngine {
     const activity = stage === 'download' ? 'downloading' : 'loading'
     const percent = `${Math.floor(done * 100)} %`
     this.#options.onProgress?.(`${activity} ${basename(this.#loadRequest.modelName)}: ${percent}`)
+  }
+
+  #reportTuning({ tuning }: ModelFacts): void {
+    if (tuning === undefined) return
+    this.#options.onProgress?.(`tuned ${basename(this.#loadRequest.modelName)}: ${tuning}`)
   }
 
   #checkContext({ contextLength }: ModelFacts): void {
@@ -442,7 +448,7 @@ const toLoadRequest = (options: LlamaEngineOptions): LoadRequest => ({
   gpu: options.gpu ?? 'auto',
   flashAttention: options.flashAttention ?? 'auto',
   sequences: Math.min(options.sequences ?? 16, maxSequences),
-  batchSize: options.batchSize ?? 512,
+  batchSize: options.batchSize ?? null,
   contextLength: options.contextLength ?? null,
   purpose: options.purpose ?? null,
   adapterPath: options.adapterPath ?? null,

@@ -48,14 +48,14 @@ async function load(request: LoadRequest): Promise<void> {
     model = await loadForPurpose(request, (progress) => heartbeat.report(progress))
     loop = createLoop(model)
     const { contextLength } = model
-    const [template, threadWarning] =
-      'template' in model ? [model.template, model.threadWarning] : [null, null]
+    const { template, threadWarning, tuning } =
+      'template' in model ? model : { template: null, threadWarning: null, tuning: null }
     const facts = {
       name: request.modelName,
       contextLength,
       hasChatTemplate: template !== null,
       purpose: 'template' in model ? ('chat' as const) : ('embedding' as const),
-      ...definedFields({ chatTemplate: template?.source }),
+      ...definedFields({ chatTemplate: template?.source, tuning: tuning ?? undefined }),
     }
     const templateProblem = template?.problem ?? null
     const readsReasoning = template?.names?.members.has('reasoning_content') ?? false

@@ -21,7 +21,8 @@ export interface LoadRequest {
   readonly gpu: 'auto' | false
   readonly flashAttention: 'auto' | boolean
   readonly sequences: number
-  readonly batchSize: number
+  /** The number of prompt tokens in a step; `null` for the number that measures fastest. */
+  readonly batchSize: number | null
   /** The context length; `null` for the model's context length, up to 4096. */
   readonly contextLength: number | null
   /** `null` to read from the file whether it is an embedding model. */

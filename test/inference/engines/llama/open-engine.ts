@@ -34,7 +34,7 @@ export async function loadStorySlot(
       cacheDir: tmpdir(),
       threads: 1,
       gpu: false,
-      flashAttention: 'auto',
+      flashAttention: false,
       sequences: 1,
       ...order,
     },
@@ -68,7 +68,7 @@ export function useTinyModel(template?: string): {
   return { folder, path: writeTinyModel(folder, template) }
 }
 
-/** Not started. */
+/** Not started. Its settings are fixed, so that nothing is measured. */
 export function createEngine(
   modelName: string,
   options: Partial<LlamaEngineOptions> = {},
@@ -78,6 +78,8 @@ export function createEngine(
     hubToken: null,
     cacheDir: tmpdir(),
     threads: 1,
+    flashAttention: false,
+    batchSize: 512,
     gpu: false,
     clock: systemClock,
     log: { warn: () => {} },

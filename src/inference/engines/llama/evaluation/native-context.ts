@@ -6,6 +6,7 @@
 
 import type { LlamaContext, LlamaModel } from 'node-llama-cpp'
 import type { Token } from '../runtime.ts'
+import { manyTokens, type Tuning } from '../tuning/tuning.ts'
 
 /** The token, a list of alternating tokens and probabilities, and the token's probability. */
 export type NativeSample = readonly [Token, (readonly number[])?, number?]
@@ -37,15 +38,18 @@ export interface PassPart {
 
 export class NativeContext {
   readonly #addon: AddonContext
+  readonly #threads: Tuning['threads'] | null
   readonly samplers: SamplerPool
   /** Settles when the first read of a pass has finished; `null` until that read begins. */
   #firstRead: Promise<unknown> | null = null
 
-  constructor(model: LlamaModel, context: LlamaContext) {
+  /** Without `threads`, `setThreads` decides. */
+  constructor(model: LlamaModel, context: LlamaContext, threads: Tuning['threads'] | null = null) {
     const { _ctx: addon } = context as unknown as { _ctx: AddonContext }
     const { _model: native, _llama: llama } = model as unknown as ModelInternals
     const { _bindings: bindings } = llama
     this.#addon = addon
+    this.#threads = threads
     this.samplers = new SamplerPool(() => new bindings.AddonSampler(native))
   }
 
@@ -54,7 +58,11 @@ export class NativeContext {
   }
 
   async evaluate(parts: readonly PassPart[]): Promise<readonly Uint32Array[]> {
-    this.#addon.initBatch(parts.reduce((sum, { tokens }) => sum + tokens.length, 0))
+    const count = parts.reduce((sum, { tokens }) => sum + tokens.length, 0)
+    if (this.#threads !== null) {
+      this.#addon.setThreads(count < manyTokens ? this.#threads.few : this.#threads.many)
+    }
+    this.#addon.initBatch(count)
     const indexes = parts.map(({ sequence, first, tokens, sampled }) =>
       this.#addon.addToBatch(sequence, first, Uint32Array.from(tokens), Uint32Array.from(sampled)),
     )

@@ -1,0 +1,40 @@
+/** Chooses the settings of a model by new or remembered measurements. */
+
+import type { Clock } from '../../../../foundation/clock.ts'
+import { findTuningFile, readTuningFile, type TuningKey, writeTuningFile } from './tuning-file.ts'
+import { chooseTuning, describeTuning, type Measurements, type Tuning } from './tuning.ts'
+
+export interface TuneOptions {
+  readonly key: TuningKey
+  /** The folder of measurements. */
+  readonly folder: string
+  /** Whether new measurements are remembered. */
+  readonly isKept: boolean
+  readonly clock: Clock
+  measure(): Promise<Measurements>
+}
+
+export interface TunedSettings {
+  readonly tuning: Tuning
+  /** The settings and the measurements in one line; `null` if nothing was to be chosen. */
+  readonly report: string | null
+}
+
+export async function tune(options: TuneOptions): Promise<TunedSettings> {
+  const { key, clock, isKept } = options
+  const { threads, flashAttention, batchSize } = key.fixed
+  const choose = (measured: Measurements): Tuning =>
+    chooseTuning(measured, key.fixed, key.maxThreads)
+  if (threads !== null && flashAttention !== 'auto' && batchSize !== null) {
+    return { tuning: choose({ threads: [], attention: null, prompts: [] }), report: null }
+  }
+  const file = await findTuningFile(options.folder, key)
+  const known = readTuningFile(file)
+  const beganMs = clock.monotonicMs()
+  const measured = known ?? (await options.measure())
+  const ms = Math.round(clock.monotonicMs() - beganMs)
+  if (known === null && isKept) await writeTuningFile(file, measured)
+  const tuning = choose(measured)
+  const source = known === null ? `measured in ${ms} ms` : 'measured at an earlier start'
+  return { tuning, report: `${describeTuning(tuning, measured)} (${source})` }
+}

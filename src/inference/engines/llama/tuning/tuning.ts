@@ -1,0 +1,132 @@
+/** Chooses the settings of a context on a CPU from measured times. Measures nothing itself. */
+
+/** Times in milliseconds per token. `null` if there was no time to measure. */
+export interface ThreadTimes {
+  readonly threads: number
+  /** While one answer is generated. */
+  readonly one: number
+  /** While `manyAnswers` answers are generated. */
+  readonly many: number | null
+}
+
+export interface AttentionTimes {
+  /** Per token of `manyAnswers` short answers. */
+  readonly many: number
+  /** Per token of a message that continues a chat. */
+  readonly chat: number
+}
+
+export interface Measurements {
+  readonly threads: readonly ThreadTimes[]
+  readonly attention: { readonly plain: AttentionTimes; readonly flash: AttentionTimes } | null
+  /** By the number of prompt tokens in a pass. */
+  readonly prompts: readonly { readonly tokens: number; readonly ms: number }[]
+}
+
+export const nothingMeasured: Measurements = { threads: [], attention: null, prompts: [] }
+
+/** What the user has fixed; the rest is chosen. */
+export interface FixedSettings {
+  readonly threads: number | null
+  readonly flashAttention: 'auto' | boolean
+  readonly batchSize: number | null
+}
+
+export interface Tuning {
+  /** The number of threads in passes with few and with many tokens. */
+  readonly threads: { readonly few: number; readonly many: number }
+  readonly usesFlash: boolean
+  readonly batchSize: number
+}
+
+export const manyAnswers = 8
+/** From this number of tokens on, a pass uses the threads for many tokens. */
+export const manyTokens = 4
+const defaultBatchSize = 512
+/** More threads must be faster by this factor, because they take cores from other programs. */
+const minGain = 1.05
+
+export const candidateThreads = (max: number): number[] =>
+  [...new Set([max, max - 1, Math.ceil(max / 2), 1])].filter((threads) => threads > 0)
+
+/** With nothing measured, the settings are those that suit most models. */
+export function chooseTuning(
+  measured: Measurements,
+  fixed: FixedSettings,
+  maxThreads: number,
+): Tuning {
+  return {
+    threads:
+      fixed.threads === null ? chooseThreads(measured.threads, maxThreads) : both(fixed.threads),
+    usesFlash:
+      fixed.flashAttention === 'auto' ? prefersFlash(measured.attention) : fixed.flashAttention,
+    batchSize: fixed.batchSize ?? chooseBatchSize(measured.prompts),
+  }
+}
+
+const both = (threads: number): Tuning['threads'] => ({ few: threads, many: threads })
+
+/** Without measurements, as many threads as possible. */
+export function chooseThreads(times: readonly ThreadTimes[], max: number): Tuning['threads'] {
+  const few = smallestFast(times.map(({ threads, one }) => [threads, one])) ?? max
+  const many = smallestFast(
+    times.flatMap(({ threads, many: ms }) => (ms === null ? [] : [[threads, ms]])),
+  )
+  return { few, many: many ?? few }
+}
+
+/** Returns the smallest number whose time is nearly the shortest. */
+function smallestFast(times: readonly (readonly number[])[]): number | null {
+  if (times.length === 0) return null
+  const best = Math.min(...times.map(([, ms = Infinity]) => ms))
+  const fast = times.filter(([, ms = Infinity]) => ms <= best * minGain)
+  return Math.min(...fast.map(([number = Infinity]) => number))
+}
+
+/** Compares the product of both gains, so that neither kind of work becomes much slower. */
+function prefersFlash(times: Measurements['attention']): boolean {
+  if (times === null) return false
+  const { plain, flash } = times
+  return (plain.many / flash.many) * (plain.chat / flash.chat) > minGain
+}
+
+const chooseBatchSize = (times: Measurements['prompts']): number =>
+  smallestFast(times.map(({ tokens, ms }) => [tokens, ms])) ?? defaultBatchSize
+
+export function excessWarning(chosen: number, cores: number): string | null {
+  if (chosen <= cores) return null
+  const max = `${cores} core${cores === 1 ? '' : 's'}`
+  return (
+    `engine.threads is ${chosen}, but this process may use ${max}: ` +
+    'with more threads than cores the model is very slow; ' +
+    `set engine.threads to ${cores} at most, or leave it out`
+  )
+}
+
+const rate = (ms: number): string => `${Math.round(1000 / Math.max(ms, 0.001))}`
+
+/** One line with the settings and with the tokens per second that led to them. */
+export function describeTuning(tuning: Tuning, measured: Measurements): string {
+  const { few, many } = tuning.threads
+  const threads =
+    few === many ? plural(few, 'thread') : `${plural(few, 'thread')}, ${many} for many answers`
+  const rates = measured.threads.map(({ threads: count, one, many: ms }) =>
+    [`${rate(one)} with ${plural(count, 'thread')}`, ms === null ? [] : `${rate(ms)} for many`]
+      .flat()
+      .join(' and '),
+  )
+  const attention = measured.attention
+  const attentionRates =
+    attention === null
+      ? ''
+      : ` (many answers ${rate(attention.flash.many)} tokens/s with it, ` +
+        `${rate(attention.plain.many)} without; messages of a chat ` +
+        `${rate(attention.flash.chat)} with it, ${rate(attention.plain.chat)} without)`
+  return (
+    `${threads}${rates.length === 0 ? '' : ` (tokens/s: ${rates.join(', ')})`}; ` +
+    `flash attention ${tuning.usesFlash ? 'on' : 'off'}${attentionRates}; ` +
+    `up to ${tuning.batchSize} prompt tokens per step`
+  )
+}
+
+const plural = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`
