@@ -5,13 +5,13 @@ import { existsSync, readFileSync } from 'node:fs'
 import { promisify } from 'node:util'
 import { GpuSampler } from '../src/backends/sampling/gpu-sampler.ts'
 import { NodeSampler } from '../src/backends/sampling/node-sampler.ts'
-import { gpuQuery, parseGpuLine } from '../src/backends/sampling/nvidia-smi.ts'
+import { gpuQuery, parseGpuLine } from '../src/backends/sampling/gpu-sampler.ts'
 import {
   parseCpuUsage,
   parseDiskBytes,
   parseMemory,
   parseNetBytes,
-} from '../src/backends/sampling/proc.ts'
+} from '../src/backends/sampling/node-sampler.ts'
 import { systemClock as clock } from '../src/foundation/clock.ts'
 import { processLog } from '../src/foundation/log.ts'
 import { median, table } from './harness.ts'

@@ -10,7 +10,7 @@ import {
   listLlamaTensors,
   tokenType,
   createVocabularyMetadata,
-} from '../src/inference/models/llama-layout.ts'
+} from '../src/inference/models/story-model.ts'
 
 const chunkLength = 1 << 16
 const firstTokens = ['<unk>', '<s>', '</s>']

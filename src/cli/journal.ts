@@ -24,9 +24,8 @@ import type { Output } from './output.ts'
 import { findRecord, toShortPath } from '../record/find-record.ts'
 import { removeSnapshot } from '../record/snapshot.ts'
 import { resumeCommand } from './run/resume-command.ts'
-import { expectRecord, isNotARecord, notARecordError } from '../record/expect-record.ts'
-import { expectNotGrowing } from './reading/open-record.ts'
-import { type ReadingHooks, withReadingProgress } from './reading/reading-progress.ts'
+import { expectRecord, isNotARecord, notARecordError } from '../record/find-record.ts'
+import { expectNotGrowing, type ReadingHooks, withReadingProgress } from './reading/open-record.ts'
 
 const maxShownProblems = 10
 /** The maximum number of problems that are kept, to limit the memory for a damaged file. */

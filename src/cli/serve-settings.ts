@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url'
 import { ValueError } from '../foundation/errors.ts'
 import { readTextFileSync } from '../foundation/regular-file.ts'
 import type { ConfigSettings } from '../inference/config/config.ts'
-import { readKeyFile } from './program/api-key.ts'
+import { readKeyFile } from './program/server-model.ts'
 
 interface KeySchema {
   readonly type?: string | readonly string[]

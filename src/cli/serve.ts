@@ -17,8 +17,7 @@ import {
 import { maskSecrets } from '../foundation/secrets.ts'
 import { exitCodes, stopOnSignal } from './exit.ts'
 import type { Output } from './output.ts'
-import { readApiKey } from './program/api-key.ts'
-import { findModel, toBase } from './program/server-model.ts'
+import { findModel, readApiKey, toBase } from './program/server-model.ts'
 import { readSettings } from './serve-settings.ts'
 
 export interface ServeOptions {

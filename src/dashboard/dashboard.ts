@@ -16,7 +16,7 @@ import {
 } from '../foundation/options.ts'
 import { statOf } from '../foundation/regular-file.ts'
 import { once } from '../foundation/service.ts'
-import { expectRecord } from '../record/expect-record.ts'
+import { expectRecord } from '../record/find-record.ts'
 import type { RecordWriterStates } from '../record/record-views.ts'
 import { type DashboardControl, DashboardServer } from './dashboard-server.ts'
 import { pageFolder, readPageFiles } from './page-files.ts'

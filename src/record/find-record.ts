@@ -1,10 +1,14 @@
-/** Finds the record that a user names by a file, a folder, a session id, or `latest`. */
+/**
+ * Finds the record that a user names by a file, a folder, a session id, or `latest`. Rejects files
+ * that are not records.
+ */
 
 import { readdirSync } from 'node:fs'
 import { basename, dirname, join, relative } from 'node:path'
-import { findLastFile } from '../checkpoint/chain.ts'
+import { findLastFile, isPipe } from '../checkpoint/chain.ts'
+import { compressedSuffix } from '../checkpoint/compressed.ts'
 import { readFailure } from '../checkpoint/files.ts'
-import { standardInput } from '../checkpoint/reader.ts'
+import { readBatches, type ReadSummary, standardInput } from '../checkpoint/reader.ts'
 import {
   parseRecordPath,
   type RecordFile,
@@ -146,3 +150,22 @@ const maxListed = 5
 const describeSessions = (sessions: readonly string[]): string =>
   `Sessions with records here: ${sessions.slice(0, maxListed).join(', ')}` +
   `${sessions.length > maxListed ? ' and others' : ''}.`
+
+/**
+ * Whether the file has no valid line. `false` for a compressed file, whose only frame may be
+ * damaged.
+ */
+export const isNotARecord = (path: string, { lines, bad }: Pick<ReadSummary, 'lines' | 'bad'>) =>
+  lines === 0 && bad > 0 && !path.endsWith(`.jsonl${compressedSuffix}`)
+
+export const notARecordError = (path: string): ValueError =>
+  new ValueError(`${path} is not a record of tutti`, { code: 'NotARecordError' })
+
+/** Rejects if the file is not a record. Does not check a pipe, which can be read only once. */
+export async function expectRecord(path: string): Promise<void> {
+  if (isPipe(path)) return
+  const batches = readBatches(path)
+  const first = await batches.next()
+  if (first.done === true && isNotARecord(path, first.value)) throw notARecordError(path)
+  if (first.done !== true) await batches.return(undefined as never)
+}

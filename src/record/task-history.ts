@@ -1,12 +1,15 @@
 /** Reads the state of a task from the record, and finds the output of its program. */
 
-import { readSessionStart } from '../checkpoint/chain.ts'
+import { isPipe, readSessionStart } from '../checkpoint/chain.ts'
 import type { EventLine } from '../checkpoint/format.ts'
 import { type LinePosition, readBatches } from '../checkpoint/reader.ts'
 import { recordIdOf } from '../checkpoint/results-file.ts'
 import { ResultsReader, type ValueLocation } from '../checkpoint/results-reader.ts'
 import { systemClock } from '../foundation/clock.ts'
 import { terminalEvents } from '../events/vocabulary.ts'
+import { numberOf } from '../views/panel.ts'
+import { type FailureExample, toFailureExample } from '../views/panels/failures.ts'
+import type { TaskLimit } from '../views/texts/task-story.ts'
 
 export const streams = ['stdout', 'stderr'] as const
 export type Stream = (typeof streams)[number]
@@ -179,4 +182,30 @@ async function readKeptValue(file: string, uid: string, maxBytes: number): Promi
     await new Promise<void>((go) => systemClock.nextTurn(go))
   const { last } = found
   return last === null || last.bytes > maxBytes ? null : (results.read(last)?.value ?? null)
+}
+
+/** Returns the limit of the session for tasks with this name; `null` if there is none. */
+export async function readNameLimit(
+  files: readonly string[],
+  name: string,
+): Promise<TaskLimit | null> {
+  const file = files.at(-1)
+  if (file === undefined || isPipe(file)) return null
+  const limits = (await readSessionStart(file))?.attributes['tutti.limits']
+  if (typeof limits !== 'object' || limits === null || !Object.hasOwn(limits, name)) return null
+  const found = (limits as Record<string, Readonly<Record<string, unknown>> | null>)[name]
+  const [concurrent, perSecond] = [numberOf(found?.['concurrent']), numberOf(found?.['per_second'])]
+  return { concurrent, per_second: perSecond }
+}
+
+/** Returns the failure of a task; `null` if it did not fail. The views keep only one per group. */
+export async function readTaskFailure(
+  files: readonly string[],
+  uid: string,
+): Promise<FailureExample | null> {
+  if (files.some(isPipe)) return null
+  const history = new TaskHistory(uid, files)
+  await history.read()
+  const end = history.end?.event
+  return end?.event_type === 'TaskFailed' ? toFailureExample(end) : null
 }

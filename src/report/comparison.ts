@@ -8,8 +8,7 @@ import type { ReportData } from './report-data.ts'
 import { busyShare } from '../views/texts/bound-measures.ts'
 import { describeComparison, doneRate, isComparable } from '../views/texts/comparison-text.ts'
 import { minChange, pairRuns, type RunPair } from '../views/texts/comparison-text.ts'
-import type { NameReport, RunOverview } from '../views/texts/run-overview.ts'
-import { describeRun } from '../views/texts/run-verdict.ts'
+import { describeRun, type NameReport, type RunOverview } from '../views/texts/run-overview.ts'
 
 export function* renderComparison(before: ReportData, after: ReportData): Generator<string> {
   const pair = pairRuns(before, after)

@@ -7,8 +7,8 @@ import { TimeoutError } from '../foundation/errors.ts'
 import { boundedWait } from '../foundation/promises.ts'
 import { ComputeTask } from '../tasks/compute-task.ts'
 import { echo, fail, ownUid, wait } from './contract-tasks.ts'
-import { FakeSession } from './fake-session.ts'
-import { RecordingListener } from './recording-listener.ts'
+import { FakeSession } from './fake-backend.ts'
+import { RecordingListener } from './recorders.ts'
 
 /** The function `test` or `it` of a test runner. */
 export type ContractTest = (name: string, body: () => Promise<void>) => unknown

@@ -12,8 +12,7 @@ import type {
   TokenLogprob,
 } from '../inference/generation/inference-engine.ts'
 import type { ContractTest } from './backend-contract.ts'
-import { GenerationRecorder } from './generation-recorder.ts'
-import { greedySampling } from './greedy-sampling.ts'
+import { GenerationRecorder } from './recorders.ts'
 
 /** Options that adapt `inferenceEngineContract` to one engine. */
 export interface EngineContractOptions {
@@ -331,4 +330,23 @@ const engineCases: Readonly<Record<string, (fixture: EngineFixture) => Promise<v
     assert.ok(fixture.expectFailureCode(lateRequest.id) !== undefined)
     assert.equal(fixture.recorder.textOf(lateRequest.id), '')
   },
+}
+
+/** Always takes the most likely token, and generates up to 16 tokens. */
+export const greedySampling: Sampling = {
+  maxTokens: 16,
+  temperature: 0,
+  topP: 1,
+  topK: 0,
+  minP: 0,
+  repetitionPenalty: 1,
+  presencePenalty: 0,
+  frequencyPenalty: 0,
+  logitBias: {},
+  seed: null,
+  stop: [],
+  ignoreEos: false,
+  logprobs: null,
+  echo: false,
+  format: { kind: 'text' },
 }

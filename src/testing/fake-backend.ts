@@ -1,16 +1,8 @@
-/** A backend that does nothing by itself: the test decides what it reports, and when. */
+/** A backend and a session for tests. They do nothing by themselves: the test decides. */
 
-import type {
-  Backend,
-  BackendListener,
-  ConnectedSession,
-  Connection,
-  Job,
-  Notice,
-  Refusal,
-  SampledNode,
-  TaskReport,
-} from '../backends/backend.ts'
+import type { AnyTask, Backend, BackendListener, ConnectedSession } from '../backends/backend.ts'
+import type { Connection, Job, Notice, Refusal, SampledNode } from '../backends/backend.ts'
+import type { TaskReport } from '../backends/backend.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
 import { once } from '../foundation/service.ts'
 
@@ -154,3 +146,27 @@ export class FakeBackend implements Backend {
 /** Accepts any value, because tests also send invalid reports. */
 const isFinalReport = (report: unknown): boolean =>
   typeof report === 'object' && report !== null && 'kind' in report && report.kind !== 'start'
+
+/** Creates jobs as a session does. Its tasks never change state and cannot be awaited. */
+export class FakeSession implements ConnectedSession {
+  readonly id: string
+  readonly #tasks = new WeakMap<Job, AnyTask>()
+
+  constructor(id = 'fake-session') {
+    this.id = id
+  }
+
+  /** Creates a new job for the task on each call. */
+  createJob(task: AnyTask, attempt = 1): Job {
+    const job: Job = { sessionId: this.id, uid: task.uid, attempt, spec: task.spec }
+    this.#tasks.set(job, task)
+    return job
+  }
+
+  closureOf(job: Job): (() => unknown) | null {
+    const task = this.#tasks.get(job)
+    if (task?.kind !== 'function' || task.spec.kind !== 'closure') return null
+    const body = task.function as ((...args: readonly unknown[]) => unknown) | null
+    return body === null ? null : () => body(...task.args)
+  }
+}

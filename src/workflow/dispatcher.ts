@@ -26,7 +26,7 @@ import {
   type RunContext,
   type RunContexts,
 } from './run-context.ts'
-import type { Scopes } from './scopes.ts'
+import type { Scopes } from './run-context.ts'
 import { type CallLabels, type CallTexts, toCallLabels } from './task-options.ts'
 
 export interface DispatcherParts {

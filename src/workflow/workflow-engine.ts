@@ -34,8 +34,7 @@ import type { TelemetryManager } from '../telemetry/manager.ts'
 import { Dispatcher } from './dispatcher.ts'
 import { EngineHandle } from './handle.ts'
 import { type Plan, planBlock, planExecutable, planFunction, planPrompt } from './plan.ts'
-import { RunContexts } from './run-context.ts'
-import { Scopes } from './scopes.ts'
+import { RunContexts, Scopes } from './run-context.ts'
 import type { Handle, TaskFunction } from './task-function.ts'
 import {
   type BlockOptions,

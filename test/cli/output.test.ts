@@ -1,7 +1,7 @@
 import { statSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { createOutput } from '../../src/cli/output.ts'
-import { type ReadingHooks, withReadingProgress } from '../../src/cli/reading/reading-progress.ts'
+import { type ReadingHooks, withReadingProgress } from '../../src/cli/reading/open-record.ts'
 import type { Terminal } from '../../src/telemetry/progress/terminal.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 

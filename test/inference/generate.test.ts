@@ -3,9 +3,9 @@ import { AiJobs } from '../../src/inference/ai-jobs.ts'
 import { generateEach, generateTexts } from '../../src/inference/generate.ts'
 import { inferenceError } from '../../src/inference/generation/inference-errors.ts'
 import { AITask } from '../../src/tasks/ai-task.ts'
-import { FakeSession } from '../../src/testing/fake-session.ts'
+import { FakeSession } from '../../src/testing/fake-backend.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
-import { RecordingListener } from '../../src/testing/recording-listener.ts'
+import { RecordingListener } from '../../src/testing/recorders.ts'
 import { FakeGenerator, silent } from './server/fake-generator.ts'
 
 const many = Array.from({ length: 600 }, (_, at) => `p${at}`)

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { renderComparison } from '../../src/report/comparison.ts'
 import type { ReportData } from '../../src/report/report-data.ts'
-import { describeRun } from '../../src/views/texts/run-verdict.ts'
+import { describeRun } from '../../src/views/texts/run-overview.ts'
 import type { ViewEvent } from '../../src/views/panel.ts'
 import { eventsOf, passOver } from '../views/synthetic-run.ts'
 import { viewEvent } from '../views/view-event.ts'

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { timeline } from '../../src/report/page/timeline.ts'
+import { timeline } from '../../src/report/page/charts.ts'
 import { reportOfRun } from './synthetic-reports.ts'
 
 /** The rows of the timeline by task, and the worker of each row. */

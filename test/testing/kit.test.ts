@@ -2,11 +2,9 @@ import { describe, expect, it } from 'vitest'
 import { makeEvent } from '../../src/events/make-event.ts'
 import { TaskCreated, TaskStarted } from '../../src/events/vocabulary.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
-import { FakeBackend } from '../../src/testing/fake-backend.ts'
-import { FakeSession } from '../../src/testing/fake-session.ts'
+import { FakeBackend, FakeSession } from '../../src/testing/fake-backend.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
-import { RecordingListener } from '../../src/testing/recording-listener.ts'
-import { RecordingSink } from '../../src/testing/recording-sink.ts'
+import { RecordingListener, RecordingSink } from '../../src/testing/recorders.ts'
 
 const jobOf = () => new FakeSession().createJob(new ComputeTask({ function: () => 1 }))
 

@@ -5,9 +5,8 @@ import { countText, numberText, rateText, secondsText } from '../../views/readab
 import { type DurationStats, durationStats } from '../../views/stats.ts'
 import { exitCodes, stopOnSignal } from '../exit.ts'
 import type { Output } from '../output.ts'
-import { readApiKey } from '../program/api-key.ts'
+import { findModel, readApiKey, toBase } from '../program/server-model.ts'
 import { type Column, tableLines } from '../reading/text.ts'
-import { findModel, toBase } from '../program/server-model.ts'
 import { type Load, runLoad } from './load.ts'
 import type { SurfaceName } from './surfaces.ts'
 

@@ -1,7 +1,8 @@
-/** Asks an inference server for its model, and reads its errors. */
+/** What commands need to use an inference server: its key, its model, and its errors. */
 
 import { BackendError, messageOf, ValueError } from '../../foundation/errors.ts'
 import { isPlainObject } from '../../foundation/json-value.ts'
+import { describeReadProblem, readTextFileSync } from '../../foundation/regular-file.ts'
 import { firstLine } from '../../views/readable.ts'
 
 /** Returns the base URL of a server. The address may end with `/v1`, as API clients need it. */
@@ -71,4 +72,21 @@ export function tryParse(text: string): unknown {
   } catch {
     return undefined
   }
+}
+
+export function readKeyFile(file: string, field = '--api-key-file'): string {
+  let key: string
+  try {
+    key = readTextFileSync(file).trim()
+  } catch (error) {
+    throw new ValueError(`${field}: ${describeReadProblem(file, error)}`, { field })
+  }
+  if (key === '') throw new ValueError(`${field}: ${file} is empty`, { field })
+  return key
+}
+
+/** Returns the key from the file of `--api-key-file`, else from TUTTI_API_KEY, else `null`. */
+export function readApiKey(file: string | undefined): string | null {
+  if (file !== undefined) return readKeyFile(file)
+  return process.env['TUTTI_API_KEY'] || null
 }

@@ -5,15 +5,14 @@ import { basename, resolve } from 'node:path'
 import { parseRecordPath } from '../../checkpoint/record-names.ts'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
 import { definedFields } from '../../foundation/options.ts'
-import { findRecord } from '../../record/find-record.ts'
+import { findRecord, isNotARecord, notARecordError } from '../../record/find-record.ts'
 import type { RecordViews } from '../../record/record-views.ts'
 import { compareRuns, makeReport } from '../../report/report.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
-import { isNotARecord, notARecordError } from '../../record/expect-record.ts'
 import { RecordWriters } from './record-writer.ts'
 import { expectNoRecord, isStandardOutput, writeOutputFile } from './output-file.ts'
-import { withReadingProgress } from './reading-progress.ts'
+import { withReadingProgress } from './open-record.ts'
 
 export interface ReportCommandOptions {
   /** The file to write. `-` means standard output. */

@@ -5,8 +5,7 @@
 
 import { SlurmJob } from '../slurm/slurm-job.ts'
 import { isUnknownJob, type SlurmCommands } from '../slurm/slurm-commands.ts'
-import { isRefusal, type LaunchEnd } from './job-end.ts'
-import { followJob, type FollowOptions } from './launch.ts'
+import { followJob, type FollowOptions, isRefusal, type LaunchEnd } from './launch.ts'
 import type { LaunchFolder } from './launch-folder.ts'
 import {
   withLeftoverHint,

@@ -1,16 +1,23 @@
-/** The folder of a launch, whose files connect the launcher and the batch script. */
+/**
+ * The folder of a launch, whose files connect the launcher and the batch script. Launches leave
+ * their folders next to the records of their runs.
+ */
 
-import { closeSync, existsSync, readdirSync } from 'node:fs'
-import { readSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { closeSync, type Dirent, existsSync, readdirSync, readSync, renameSync } from 'node:fs'
+import { rmSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
 import { makeFolders } from '../../checkpoint/files.ts'
+import { readRequestRecord } from '../../checkpoint/run-file.ts'
+import { systemClock } from '../../foundation/clock.ts'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
 import { openRegularFileSync, readTextFileSync, statOf } from '../../foundation/regular-file.ts'
+import { SlurmCommands } from '../slurm/slurm-commands.ts'
+import { hasJobEnded } from '../slurm/slurm-job.ts'
 import { type LaunchFacts, launchMarks, launchVariable } from '../start-method.ts'
 
 /** The folder of launch folders. It also contains the records of runs. */
 export const launchParent = './telemetry'
-export const launchSuffix = '.launch'
+const launchSuffix = '.launch'
 
 export const launchFiles = {
   /** Facts about the launch, which the script's backend reads. */
@@ -204,7 +211,7 @@ export function newAllocationFolder(): LaunchFolder {
   }
 }
 
-export const allocationPrefix = 'allocation-'
+const allocationPrefix = 'allocation-'
 
 /** Reads a growing file that may not exist yet. */
 export class FollowedFile {
@@ -236,3 +243,60 @@ export class FollowedFile {
 
 const unwritableError = (path: string, cause: unknown): ValueError =>
   new ValueError(`${path} cannot be written: ${messageOf(cause)}`, { cause })
+
+/** Groups the launch folders by the name of the record that each wrote. Ignores symbolic links. */
+export function findLaunches(folder: string): Map<string, LaunchFolder[]> {
+  const launches = readEntries(folder)
+    .filter((entry) => entry.isDirectory() && entry.name.endsWith(launchSuffix))
+    .map(({ name }) => new LaunchFolder(join(folder, name)))
+  return Map.groupBy(launches, (launch) =>
+    basename(readRequestRecord(launch.file('request')) ?? ''),
+  )
+}
+
+/** Whether no job of the launch can start the script again; `false` if that is unknown. */
+export async function isLaunchOver(launch: LaunchFolder): Promise<boolean> {
+  for (const link of launch.chain) {
+    const jobId = link.facts()?.jobId ?? null
+    if (jobId === null || link.exitCode() !== null) continue
+    if (!(await hasJobEnded({ id: jobId, cluster: null }, new SlurmCommands(), systemClock))) {
+      return false
+    }
+  }
+  return true
+}
+
+/** All names of files of a launch. A session renames the request file when it takes the request. */
+const launchFileNames: ReadonlySet<string> = new Set([
+  ...Object.values(launchFiles).flatMap((name) => [name, `${name}.new`]),
+  ...['taken', 'record'].map((ending) => `${launchFiles.request}.${ending}`),
+])
+
+/** The files that a launch wrote, and the folders that contain nothing else, innermost first. */
+interface LaunchContents {
+  readonly files: readonly string[]
+  readonly folders: readonly string[]
+}
+
+export function listLaunchContents(path: string): LaunchContents {
+  const entries = readEntries(path)
+  const ownFiles = entries.filter((entry) => entry.isFile() && launchFileNames.has(entry.name))
+  const isAllocation = (entry: Dirent): boolean =>
+    entry.isDirectory() && entry.name.startsWith(allocationPrefix)
+  const inner = entries.filter(isAllocation).map(({ name }) => listLaunchContents(join(path, name)))
+  return {
+    files: [
+      ...inner.flatMap(({ files }) => files),
+      ...ownFiles.map(({ name }) => join(path, name)),
+    ],
+    folders: [...inner.flatMap(({ folders }) => folders), path],
+  }
+}
+
+function readEntries(folder: string): readonly Dirent[] {
+  try {
+    return readdirSync(folder, { withFileTypes: true })
+  } catch {
+    return []
+  }
+}

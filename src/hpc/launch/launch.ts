@@ -1,4 +1,7 @@
-/** Follows a script that was submitted as a Slurm job until its end. */
+/**
+ * Follows a script that was submitted as a Slurm job until its end. Determines how it has ended,
+ * from the state of the job or from the files of its launch.
+ */
 
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
@@ -6,7 +9,6 @@ import { poll } from '../../runtime/retry.ts'
 import { type JobReport, neverStarts, phaseOf } from '../slurm/job-report.ts'
 import { isNoAnswer, isUnknownJob, type SlurmCommands } from '../slurm/slurm-commands.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
-import { type LaunchEnd, readEndFromFiles, toExit, toLostEnd } from './job-end.ts'
 import { FollowedFile, type LaunchFolder } from './launch-folder.ts'
 
 /** How often the files are polled. Slurm is queried less often. */
@@ -214,3 +216,61 @@ export async function reportWaiting(
     startsAt === null ? '' : `, expected ${new Date(startsAt * 1000).toLocaleString('sv')}`
   show(`job ${id}: ${state.toLowerCase()} (${reason})${startText}`)
 }
+
+export interface LaunchEnd {
+  /** The script's exit code; `null` if the script was killed with the job. */
+  readonly code: number | null
+  /** `AllocationLostError` if the script ended because its job was ended; otherwise `null`. */
+  readonly lost: BackendError | null
+  /** The state that Slurm reported; `null` if Slurm was not queried or has forgotten the job. */
+  readonly state: string | null
+}
+
+const toExit = (code: number, state: string | null = null): LaunchEnd => ({
+  code,
+  lost: null,
+  state,
+})
+
+const toLostEnd = (
+  { jobId, folder }: { readonly jobId: string; readonly folder: LaunchFolder },
+  report: EndState | null,
+  code: number | null,
+): LaunchEnd => ({
+  code,
+  lost: toLostError(jobId, report, folder),
+  state: report?.state ?? null,
+})
+
+type EndState = Pick<JobReport, 'state' | 'reason'>
+
+/** Returns the job's state according to its log; `null` if Slurm did not end the script. */
+function readEndFromFiles(folder: LaunchFolder): EndState | null {
+  const { lostState: state } = folder
+  if (state === null) return null
+  // If Slurm has forgotten a requeued job, the job has not started again.
+  return { state, reason: state === 'REQUEUED' ? 'forgotten by Slurm' : 'None' }
+}
+
+/** `report` is `null` if Slurm has forgotten the job. `folder` helps to explain a failed start. */
+export function toLostError(
+  jobId: string,
+  report: EndState | null,
+  folder?: LaunchFolder,
+): BackendError {
+  const code = 'AllocationLostError'
+  const state = report === null ? 'forgotten by Slurm' : report.state
+  const why = report === null || report.reason === 'None' ? '' : ` (${report.reason})`
+  const text = `job ${jobId} is ${state}${why}`
+  // A job that failed before its start probably could not open a file.
+  const hasBegun = folder === undefined || folder.hasStarted || report?.state !== 'FAILED'
+  if (hasBegun) return new BackendError(text, { code })
+  return new BackendError(`${text}: it has not begun; its node may not see ${folder.path}`, {
+    code,
+    hint: 'Start it in a folder on a shared file system. For details: npx tutti launch --check',
+  })
+}
+
+/** Whether the job could never start, so that its files can be removed. */
+export const isRefusal = (error: unknown): boolean =>
+  BackendError.isInstance(error) && error.code === 'AllocationRefusedError'

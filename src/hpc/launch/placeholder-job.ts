@@ -17,9 +17,8 @@ import { phaseOf } from '../slurm/job-report.ts'
 import { SlurmAllocation } from '../slurm/slurm-allocation.ts'
 import { isNoAnswer, type SlurmCommands } from '../slurm/slurm-commands.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
-import { isRefusal, toLostError } from './job-end.ts'
+import { isRefusal, reportWaiting, toLostError } from './launch.ts'
 import type { LaunchFolder } from './launch-folder.ts'
-import { reportWaiting } from './launch.ts'
 import { cancelFolderJobs, submitBatch, type SubmitOptions } from './submit-batch.ts'
 
 /** If `signal` is aborted, the wait ends and the job is canceled. */

@@ -17,7 +17,7 @@ import type {
   ServerOrder,
   ServerProcess,
 } from '../../runtime/server/node-servers.ts'
-import { runServer } from '../../runtime/server/run-server.ts'
+import { runServer } from '../../runtime/server/node-servers.ts'
 import { definitionOf } from '../../tasks/define-task.ts'
 import { defaultResources } from '../../tasks/resources.ts'
 import type { FunctionSpec, ProgramSpec, TaskSpec } from '../../tasks/spec.ts'

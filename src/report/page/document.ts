@@ -3,7 +3,7 @@
 import { hash } from 'node:crypto'
 import { version } from '../../foundation/version.ts'
 import type { ReportData } from '../report-data.ts'
-import { describeRun } from '../../views/texts/run-verdict.ts'
+import { describeRun } from '../../views/texts/run-overview.ts'
 import { activeTime } from '../../views/bounds/bounds-state.ts'
 import { embedJson, escape, section } from './html.ts'
 import { boundsSection, factsSection, reportHead, resourcesSection } from './run-sections.ts'
@@ -11,7 +11,7 @@ import { script } from './script.ts'
 import { style } from './style.ts'
 import { batchesSection, failuresSection, graphSection, lossesSection } from './task-sections.ts'
 import { namesSection, tasksSection, waitsSection } from './task-sections.ts'
-import { timeline } from './timeline.ts'
+import { timeline } from './charts.ts'
 
 /** Yields the page in pieces, so that long strings are not copied. */
 export function* renderReport(data: ReportData): Generator<string> {

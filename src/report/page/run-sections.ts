@@ -3,7 +3,7 @@
 import { countText, numberText, percentText, rateText, secondsText } from '../../views/readable.ts'
 import { shortName, timeText } from '../../views/readable.ts'
 import type { ReportData } from '../report-data.ts'
-import { describeCost, describeRun } from '../../views/texts/run-verdict.ts'
+import { describeCost, describeRun } from '../../views/texts/run-overview.ts'
 import { busyShare, classShareTexts, cpuText } from '../../views/texts/bound-measures.ts'
 import { slotOwnerText, totalSlotTime } from '../../views/texts/bound-measures.ts'
 import { idleTexts } from '../../views/texts/idle-texts.ts'

@@ -4,8 +4,7 @@ import { idleReasons } from '../bounds/slots.ts'
 import { countText, numberText, percentText, rateText, secondsText } from '../readable.ts'
 import { shortName } from '../readable.ts'
 import { idleTexts } from './idle-texts.ts'
-import type { NameReport, RunOverview } from './run-overview.ts'
-import type { Severity } from './run-verdict.ts'
+import type { NameReport, RunOverview, Severity } from './run-overview.ts'
 
 /** Smaller relative changes do not count as changes. */
 export const minChange = 0.05

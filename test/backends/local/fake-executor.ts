@@ -7,8 +7,8 @@ import { Scheduler } from '../../../src/backends/local/scheduler.ts'
 import type { Capacity } from '../../../src/backends/local/slots.ts'
 import { ComputeTask } from '../../../src/tasks/compute-task.ts'
 import type { ResourceRequest } from '../../../src/tasks/resources.ts'
-import { FakeSession } from '../../../src/testing/fake-session.ts'
-import { RecordingListener } from '../../../src/testing/recording-listener.ts'
+import { FakeSession } from '../../../src/testing/fake-backend.ts'
+import { RecordingListener } from '../../../src/testing/recorders.ts'
 
 class FakeExecutor implements Executor {
   readonly batches: Batch[] = []

@@ -5,9 +5,9 @@ import { InProcessExecutor } from '../../../src/backends/local/in-process-execut
 import { LoopBlocked } from '../../../src/events/library-events.ts'
 import { currentTask } from '../../../src/foundation/task-context.ts'
 import { ComputeTask, type FunctionOptions } from '../../../src/tasks/compute-task.ts'
-import { FakeSession } from '../../../src/testing/fake-session.ts'
+import { FakeSession } from '../../../src/testing/fake-backend.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
-import { RecordingListener } from '../../../src/testing/recording-listener.ts'
+import { RecordingListener } from '../../../src/testing/recorders.ts'
 
 class BatchListener extends RecordingListener {
   readonly finished: Batch[] = []

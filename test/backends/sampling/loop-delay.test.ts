@@ -3,7 +3,7 @@ import { expect, it } from 'vitest'
 import { LoopDelay } from '../../../src/backends/sampling/loop-delay.ts'
 import { ResourcePoller } from '../../../src/backends/sampling/poller.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
-import { RecordingSink } from '../../../src/testing/recording-sink.ts'
+import { RecordingSink } from '../../../src/testing/recorders.ts'
 import { eventually } from '../../eventually.ts'
 import { FakeSampler } from './poller-setup.ts'
 

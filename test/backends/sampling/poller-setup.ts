@@ -10,7 +10,7 @@ import type { SampledNode } from '../../../src/backends/backend.ts'
 import type { BaseEvent } from '../../../src/events/event.ts'
 import type { TimerOptions } from '../../../src/foundation/clock.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
-import { RecordingSink } from '../../../src/testing/recording-sink.ts'
+import { RecordingSink } from '../../../src/testing/recorders.ts'
 
 /** A sample of nothing but a processor. */
 export const idle: ResourceSample = { node: { ...unknownReadings, cpu_percent: 1 }, gpus: [] }

@@ -2,7 +2,7 @@ import { describe, expect, it, vi } from 'vitest'
 import { nextDueMs } from '../../../src/backends/sampling/poller.ts'
 import { type ResourceSample, unknownReadings } from '../../../src/backends/sampling/sampler.ts'
 import type { SampledNode } from '../../../src/backends/backend.ts'
-import type { RecordingSink } from '../../../src/testing/recording-sink.ts'
+import type { RecordingSink } from '../../../src/testing/recorders.ts'
 import { FakeSampler, idle, setUp } from './poller-setup.ts'
 
 const never = (): Promise<never> => new Promise(() => {})

@@ -6,7 +6,7 @@ import {
   parseDiskBytes,
   parseMemory,
   parseNetBytes,
-} from '../../../src/backends/sampling/proc.ts'
+} from '../../../src/backends/sampling/node-sampler.ts'
 
 const fixture = (name: string): string =>
   readFileSync(new URL(`./fixtures/${name}`, import.meta.url), 'utf8')

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { ValueError } from '../../../src/foundation/errors.ts'
-import { type ClaimedNode, expectRoomFor } from '../../../src/hpc/services/service-claims.ts'
+import { type ClaimedNode, expectRoomFor } from '../../../src/hpc/services/service-nodes.ts'
 
 const node = (name: string, ...held: ClaimedNode['held']): ClaimedNode => ({
   name,

@@ -8,7 +8,7 @@ import type {
   GenerationRequest,
   Sampling,
 } from '../../../src/inference/generation/inference-engine.ts'
-import { greedySampling } from '../../../src/testing/greedy-sampling.ts'
+import { greedySampling } from '../../../src/testing/engine-contract.ts'
 
 /** As most people ask: a little at random. */
 const usual = { ...greedySampling, maxTokens: 100, temperature: 0.5, topP: 0.95 }

@@ -4,7 +4,7 @@ import { Autoscaler } from '../../../src/inference/generation/autoscaler.ts'
 import { Batcher } from '../../../src/inference/generation/batcher.ts'
 import type { CreateEngine } from '../../../src/inference/generation/inference-engine.ts'
 import { EnginePool } from '../../../src/inference/generation/engine-pool.ts'
-import { greedySampling } from '../../../src/testing/greedy-sampling.ts'
+import { greedySampling } from '../../../src/testing/engine-contract.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { createObedientEngine } from '../open-backend.ts'
 

@@ -13,7 +13,7 @@ import { RequestHandler } from '../../../src/inference/generation/request-handle
 import { createGuard } from '../../../src/inference/guardrails/guard.ts'
 import type { GuardAction } from '../../../src/inference/guardrails/rules.ts'
 import { StepScheduler } from '../../../src/runtime/turn-budget.ts'
-import { greedySampling } from '../../../src/testing/greedy-sampling.ts'
+import { greedySampling } from '../../../src/testing/engine-contract.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { adaptive } from './open-batcher.ts'
 

@@ -6,7 +6,7 @@ import type { EnqueueOptions } from '../../../src/inference/generation/request-q
 import type { GenerationEnd } from '../../../src/inference/generation/inference-engine.ts'
 import { toInferenceCode } from '../../../src/inference/generation/inference-errors.ts'
 import type { Clock } from '../../../src/foundation/clock.ts'
-import { greedySampling } from '../../../src/testing/greedy-sampling.ts'
+import { greedySampling } from '../../../src/testing/engine-contract.ts'
 
 export class TestClient {
   readonly id: string

@@ -9,8 +9,7 @@ import type { Output } from '../../output.ts'
 import { findTask } from '../explain/explain.ts'
 import { lostSessionNote, showRecord } from '../open-record.ts'
 import { RecordWriters } from '../record-writer.ts'
-import { LiveOutput } from './live-output.ts'
-import { ShownOutput } from './shown-output.ts'
+import { LiveOutput, ShownOutput } from './shown-output.ts'
 import { TaskHistory } from '../../../record/task-history.ts'
 
 export interface LogsOptions {

@@ -1,12 +1,16 @@
 /** Shows the output of a program, and explains which parts are missing. */
 
-import { closeSync, readSync } from 'node:fs'
+import { randomUUID } from 'node:crypto'
+import { closeSync, mkdirSync, readdirSync, readSync, rmdirSync, rmSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { StringDecoder } from 'node:string_decoder'
-import { ValueError } from '../../../foundation/errors.ts'
+import { followFolderOf, outputPath, requestedUid } from '../../../checkpoint/record-names.ts'
+import { requestPath } from '../../../checkpoint/record-names.ts'
+import { systemClock } from '../../../foundation/clock.ts'
+import { errnoOf, ValueError } from '../../../foundation/errors.ts'
 import { isRegularFile, openRegularFileSync } from '../../../foundation/regular-file.ts'
 import { escapeLines, firstLine } from '../../../views/readable.ts'
 import type { Output } from '../../output.ts'
-import type { LiveOutput } from './live-output.ts'
 import {
   readKeptOutput,
   type Stream,
@@ -234,3 +238,58 @@ const functionOutputNote =
 const followNote = '`tutti logs -f` shows it while the program runs'
 const captureNote = 'in a script or a file of tasks, `captureStdio` writes all of it into files'
 const keepNote = 'and `keepResults` keeps it in the record'
+
+const renewIntervalMs = 2000
+
+/** Requests the output of a running program from the process that writes the record. */
+export class LiveOutput {
+  readonly #uid: string
+  readonly #folder: string
+  readonly #request: string
+  #requestedMs = -Infinity
+  problem: string | null = null
+
+  /** `record` is the file that is being written. */
+  constructor(uid: string, record: string) {
+    this.#uid = uid
+    this.#folder = followFolderOf(record)
+    this.#request = requestPath(this.#folder, uid, randomUUID())
+  }
+
+  /** Whether the run has sent its output, which may be empty. */
+  get isAnswered(): boolean {
+    return streams.every((stream) => isRegularFile(this.pathOf(stream)))
+  }
+
+  pathOf(stream: Stream): string {
+    return outputPath(this.#folder, this.#uid, stream)
+  }
+
+  /** Requests the output. Must be called repeatedly while the output is needed. */
+  request(): void {
+    const nowMs = systemClock.monotonicMs()
+    if (this.problem !== null || nowMs - this.#requestedMs < renewIntervalMs) return
+    this.#requestedMs = nowMs
+    try {
+      mkdirSync(this.#folder, { recursive: true })
+      writeFileSync(this.#request, '')
+    } catch (error) {
+      this.problem = `the folder of the record cannot be written: ${errnoOf(error)}`
+    }
+  }
+
+  get #isRequested(): boolean {
+    return readdirSync(this.#folder).some((name) => requestedUid(name) === this.#uid)
+  }
+
+  close(hasEnded: boolean): void {
+    try {
+      rmSync(this.#request, { force: true })
+      if (!hasEnded || this.#isRequested) return
+      for (const stream of streams) rmSync(this.pathOf(stream), { force: true })
+      rmdirSync(this.#folder)
+    } catch {
+      // The files do not exist, or the folder is also used for another task.
+    }
+  }
+}

@@ -4,7 +4,7 @@ import type { Clock } from '../../../foundation/clock.ts'
 import { findFreePort } from '../../../runtime/server/free-port.ts'
 import { GuardedServer } from '../../../runtime/server/guarded-server.ts'
 import type { ServerAddress, ServerProcess } from '../../../runtime/server/node-servers.ts'
-import { runServer } from '../../../runtime/server/run-server.ts'
+import { runServer } from '../../../runtime/server/node-servers.ts'
 
 export interface LocalServerOptions {
   readonly host: string

@@ -7,8 +7,8 @@ import {
 } from '../../../../src/inference/engines/llama/llama-process.ts'
 import type { MessageToLlama } from '../../../../src/inference/engines/llama/protocol.ts'
 import type { ChildExit } from '../../../../src/runtime/supervised-child.ts'
-import { GenerationRecorder } from '../../../../src/testing/generation-recorder.ts'
-import { greedySampling } from '../../../../src/testing/greedy-sampling.ts'
+import { GenerationRecorder } from '../../../../src/testing/recorders.ts'
+import { greedySampling } from '../../../../src/testing/engine-contract.ts'
 
 const exitOf = (exit: Partial<ChildExit>): ChildExit => ({
   code: null,
