@@ -237,6 +237,25 @@ describe('row 126: the end of the process', () => {
     runs * 60_000,
   )
 
+  it('row 126: the thread does not run the modules that the application preloads', async () => {
+    const code = `import { isMainThread } from 'node:worker_threads'
+      import { writeSync } from 'node:fs'
+      writeSync(1, isMainThread ? 'main ' : 'thread ')
+      setInterval(() => {}, 1000)`
+    const preload = `--import=data:text/javascript,${encodeURIComponent(code)}`
+    const folder = tempFolder()
+    const child = spawn(process.execPath, [preload, program, 'exit', 'alive', folder], {
+      stdio: 'pipe',
+      env: { ...process.env, NODE_OPTIONS: preload },
+    })
+    let output = ''
+    child.stdout.on('data', (text) => (output += String(text)))
+    const [exitCode] = (await once(child, 'close')) as [number | null]
+    expect(exitCode).toBe(7)
+    expect(output).toMatch(/^(main )+$/)
+    expectLives(folder, 3000)
+  })
+
   it('row 126: lines beyond a full disk are kept, and written later', async () => {
     const folder = tempFolder()
     const child = startChild(
