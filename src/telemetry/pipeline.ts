@@ -171,7 +171,7 @@ export class Pipeline {
       thread_cpu_seconds: threadCpuSeconds,
       in_place_writes: inPlaceWrites,
       bytes_written: bytesWritten,
-      spill_bytes: this.#parts.source.tasks.spilledBytes,
+      spill_bytes: this.#parts.source.tasks.spilledBytes + this.spans.spilledBytes,
     }
   }
 

@@ -11,6 +11,7 @@ import type { DerivedIds } from '../events/derived-ids.ts'
 import { emptyAttributes, type JsonObject, toJsonObject } from '../foundation/json-value.ts'
 import type { TaskRow } from './metrics/task-row.ts'
 import { noTemplate, RecordTemplates } from './record-templates.ts'
+import { withoutDetails } from './spans/finished-span.ts'
 
 export interface RecorderParts {
   readonly writer: CheckpointWriter
@@ -193,6 +194,6 @@ function toSpanLine(span: FinishedSpan): string {
   try {
     return spanLine(span)
   } catch {
-    return spanLine({ ...span, attributes: { truncated: true }, events: [] })
+    return spanLine(withoutDetails(span))
   }
 }

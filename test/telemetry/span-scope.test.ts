@@ -21,6 +21,30 @@ async function startedTelemetry() {
 }
 
 describe('spanScope', () => {
+  it('spanScope: finished scopes are stored outside of the heap, in order', async () => {
+    const { telemetry, folder } = await startedTelemetry()
+    const scopes = 300
+    for (let scope = 0; scope < scopes; scope++) {
+      telemetry.spanScope(`scope ${scope}`, { text: 'é'.repeat(8192) }, () => {
+        telemetry.annotateCurrentSpan(mark({ scope }))
+      })
+    }
+    await telemetry.stop()
+    expect(telemetry.summary().telemetry.spill_bytes).toBeGreaterThan(scopes * 8192)
+    const written = spansIn(folder).filter(({ name }) => name.startsWith('scope '))
+    const exported = JSON.parse(telemetry.exportAsOtlp()) as {
+      resourceSpans: { scopeSpans: { spans: { spanId: string; name: string }[] }[] }[]
+    }
+    const spans = exported.resourceSpans
+      .flatMap(({ scopeSpans }) => scopeSpans.flatMap((one) => one.spans))
+      .filter(({ name }) => name.startsWith('scope '))
+    expect(spans.map(({ spanId, name }) => [spanId, name])).toEqual(
+      written.map(({ span_id: id, name }) => [id, name]),
+    )
+    expect(spans.at(-1)?.name).toBe(`scope ${scopes - 1}`)
+    expect(spans).toHaveLength(scopes)
+  })
+
   it('row 88: a secret in the error of a scope is masked in its status', async () => {
     const { telemetry, spanNamed } = await startedTelemetry()
     registerSecret('the secret of a scope')

@@ -100,6 +100,13 @@ function finish(
   }
 }
 
+/** The span without its largest parts, for a span whose text would be too long. */
+export const withoutDetails = (span: FinishedSpan): FinishedSpan => ({
+  ...span,
+  attributes: { truncated: true },
+  events: [],
+})
+
 /** The span of a scope that the application opened, or of a workflow. */
 export const toScopeSpan = (scope: ScopeSpan, time: number, failure: string | null): FinishedSpan =>
   finish(scope, time, failure, scope.annotations, [])

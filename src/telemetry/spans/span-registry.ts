@@ -17,6 +17,7 @@ import { type SessionIds, toTaskSpan, toWorkSpan } from './finished-span.ts'
 import { type ActiveSpans, LiveScope, LiveTask } from './live-span.ts'
 import type { SpanIds, SpanMirror, StartedSpan } from './span-mirror.ts'
 import type { ScopeSpan } from './span-scope.ts'
+import { StoredSpans } from './stored-spans.ts'
 
 const baseFields: ReadonlySet<string> = new Set(baseFieldNames)
 /** The stages that are also recorded as events of the task's span. */
@@ -53,7 +54,7 @@ export class SpanRegistry {
   readonly #parts: SpanRegistryParts
   readonly #session: SessionIds
   readonly #openScopes = new Set<ScopeSpan>()
-  readonly #finishedScopes: FinishedSpan[] = []
+  readonly #finishedScopes = new StoredSpans()
   readonly #openWorkflows = new Map<string, ScopeSpan>()
   #sessionStart = 0
   #sessionAttributes: JsonObject
@@ -69,6 +70,11 @@ export class SpanRegistry {
   get #inSession(): EventSpan {
     const { traceId, spanId } = this.#session
     return { traceId, spanId, ended: null }
+  }
+
+  /** The size of the temporary file of spans that are not spans of tasks. */
+  get spilledBytes(): number {
+    return this.#finishedScopes.spilledBytes
   }
 
   get sessionSpanId(): string {
@@ -143,7 +149,7 @@ export class SpanRegistry {
     if (!this.#openScopes.delete(scope)) return null
     scope.hasEnded = true
     const span = toScopeSpan(scope, time, failure === null ? null : maskSecrets(failure))
-    this.#finishedScopes.push(span)
+    this.#finishedScopes.add(span)
     this.#parts.mirror.ended(scope, () => span)
     return span
   }
@@ -155,7 +161,7 @@ export class SpanRegistry {
     const { name, startTime: time } = work
     const attributes = this.#startSpan(work.spanId, work.attributes, { parent, name, time })
     const span = toWorkSpan({ ...work, attributes, traceId, parentSpanId: parent.spanId })
-    this.#finishedScopes.push(span)
+    this.#finishedScopes.add(span)
     this.#parts.mirror.ended(work, () => span)
     return span
   }
