@@ -205,6 +205,7 @@ export class CheckpointWriter implements AsyncDisposable {
   /** Called when the process exits. Writes all lines. Later lines are not buffered. */
   writeAtExit(): void {
     this.#isExiting = true
+    this.#isWriting = false // A callback of a write may end the process, and never return.
     this.#mainLock.isKept = true
     this.#drain('all', 'now')
     this.removeIfUnwritten()

@@ -39,6 +39,26 @@ describe('times in templates', () => {
   })
 })
 
+describe('row 126: the end of the ring', () => {
+  it('row 126: a frame that is refused at the end of the ring leaves the ring empty', () => {
+    const ids = new DerivedIds(newIdKey())
+    const record = SharedRecord.create(4096)
+    const ring = new FrameRing(record)
+    const fd = openSync(join(tempFolder(), 'lines'), 'a')
+    const main = new ChunkWriter(record, ids, { write: writeSync }, fd)
+    record.tryLock(record.lock, lockStates.main)
+    const refused = { template: 0, values: new Float64Array(6), count: 5, uid: 'é', text: 'text' }
+    for (let line = 0; line < 300; line++) {
+      expect(ring.putLine('a line\n', 7)).toBe(true)
+      ring.publish()
+      while (main.writeHeld());
+      expect(ring.putValues(refused)).toBe(null)
+      expect(ring.isEmpty).toBe(true)
+    }
+    closeSync(fd)
+  })
+})
+
 describe('row 126: a thread that dies in a write', () => {
   it('row 126: the written part of a chunk is counted, and the rest follows', async () => {
     await assertProperty(

@@ -170,6 +170,24 @@ describe('writing', () => {
   })
 })
 
+describe('writeAtExit', () => {
+  it('row 111: a process that exits in a callback of a write has written every line', () => {
+    const inFile: string[] = []
+    const opened = openWriter({
+      beforeWrite() {
+        if (inFile.length > 0) return
+        inFile.push('exiting')
+        opened.writer.append('last\n')
+        opened.writer.writeAtExit()
+        inFile.push(...wholeLines(readFileSync(opened.writer.path, 'utf8')))
+      },
+    })
+    opened.writer.append('first\n')
+    opened.writer.write()
+    expect(inFile).toEqual(['exiting', 'first', 'last'])
+  })
+})
+
 describe('close', () => {
   it('writer: close writes the rest, returns one promise and releases the lock', async () => {
     const folder = tempFolder()

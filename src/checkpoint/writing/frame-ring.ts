@@ -111,12 +111,17 @@ export class FrameRing {
     const most = headUnits + count + unitsOf(length + text.length * bytesPerUnit)
     const { ring, ringWords, ringNumbers, ringUnits } = this.#record
     if (most * minLinesInRing > ringUnits) return null
+    const head = this.#head
     const at = this.#reserve(most)
     if (at === -1) return false
     const first = (at + headUnits + count) * unitBytes
     for (let index = 0; index < length; index++) {
       const code = uid.charCodeAt(index)
-      if (code < 0x20 || code > 0x7e || code === 0x22 || code === 0x5c) return null
+      if (code < 0x20 || code > 0x7e || code === 0x22 || code === 0x5c) {
+        // Removes padding, because a ring that ends with padding never becomes empty.
+        this.#head = head
+        return null
+      }
       ring[first + index] = code
     }
     for (let index = 0; index < count; index++) {
