@@ -9,7 +9,7 @@ export const mutatedFolders = [
   'src/checkpoint',
   'src/tasks',
   'src/backends/local',
-  'src/cluster/driver/placement',
+  'src/cluster/protocol/placement',
   'src/cluster/wire',
 ]
 

@@ -31,11 +31,11 @@ import {
   type ResolvedClusterOptions,
   resolveClusterOptions,
 } from './cluster-options.ts'
-import { AgentDirectory, type KnownAgent } from './driver/directory/agent-directory.ts'
+import { AgentDirectory, type KnownAgent } from './driver/agent-directory.ts'
 import type { ClusterConnection, ClusterSettings } from './driver/cluster-connection.ts'
 import { DriverSession } from './driver/driver-session.ts'
-import { HeldNodes, noHeldNodes } from './driver/placement/held-nodes.ts'
-import { type ClusterLoad, mergeLoads } from './driver/placement/placement-state.ts'
+import { HeldNodes, noHeldNodes } from './protocol/placement/held-nodes.ts'
+import { type ClusterLoad, mergeLoads } from './protocol/placement/placement-state.ts'
 import { removeExpiredSessions } from './driver/session-owner.ts'
 import { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './local-cluster.ts'
 import { canRun, describeShortage } from '../tasks/resource-fit.ts'

@@ -1,7 +1,7 @@
 /** The only writer of task state: every change goes through `advance` and causes one event. */
 
 import type { AnyTask, AttemptFacts, Connection, Job, TaskReport } from '../backends/backend.ts'
-import type { Clock } from '../foundation/clock.ts'
+import { type Clock, readMoment } from '../foundation/clock.ts'
 import { BackendError, messageOf } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
 import { AbortRegistry, abortReason } from '../runtime/abort-registry.ts'
@@ -473,7 +473,6 @@ export class Ledger implements TaskHolder {
   }
 
   #now(): Moment {
-    const { clock } = this.#parts
-    return { wallSeconds: clock.now(), monotonicMs: clock.monotonicMs() }
+    return readMoment(this.#parts.clock)
   }
 }

@@ -15,6 +15,14 @@ export interface Clock {
   nextTurn(callback: () => void): void
 }
 
+/** Reads both clocks. */
+export const readMoment = (
+  clock: Pick<Clock, 'now' | 'monotonicMs'>,
+): { readonly wallSeconds: number; readonly monotonicMs: number } => ({
+  wallSeconds: clock.now(),
+  monotonicMs: clock.monotonicMs(),
+})
+
 /** The methods of a clock, to validate a clock that is passed as an option. */
 export const clockMethods = ['now', 'monotonicMs', 'after', 'nextTurn'] as const
 

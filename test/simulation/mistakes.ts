@@ -42,15 +42,15 @@ export const mistakes: readonly Mistake[] = [
   },
   {
     name: 'a driver requests missing results one too far',
-    file: 'cluster/driver/agent-link.ts',
+    file: 'cluster/protocol/agent-results.ts',
     text: 'const from = this.#received.through + 1\n',
     replacement: 'const from = this.#received.through + 2\n',
     seed: 3,
   },
   {
     name: 'a driver does not read missing results',
-    file: 'cluster/driver/agent-link.ts',
-    text: 'return this.#received.through < this.#missingThrough',
+    file: 'cluster/protocol/agent-results.ts',
+    text: 'return this.missing !== null',
     replacement: 'return false',
     seed: 1,
   },
@@ -78,16 +78,16 @@ export const mistakes: readonly Mistake[] = [
   },
   {
     name: 'a task that has moved keeps the number of its attempt',
-    file: 'cluster/driver/driver-jobs.ts',
+    file: 'cluster/protocol/driver-jobs.ts',
     text: 'for (const one of jobs) this.renumber(one, 1)\n',
     replacement: '',
     seed: 228,
   },
   {
     name: 'a task that has begun on a lost node counts as moved',
-    file: 'cluster/driver/session-agents.ts',
-    text: 'const begun = all.filter((one) => one.isStarted || oftenMoved.has(one))\n',
-    replacement: 'const begun = all.filter((one) => oftenMoved.has(one))\n',
+    file: 'cluster/protocol/driver-jobs.ts',
+    text: 'one.isStarted || oftenMoved.has(one)',
+    replacement: 'oftenMoved.has(one)',
     seed: 12,
   },
   {
@@ -99,7 +99,7 @@ export const mistakes: readonly Mistake[] = [
   },
   {
     name: 'an ended task keeps its cores',
-    file: 'cluster/driver/driver-jobs.ts',
+    file: 'cluster/protocol/driver-jobs.ts',
     text: 'this.placement.release(agent.name, one)\n',
     replacement: '',
     seed: 1,
@@ -114,8 +114,8 @@ export const mistakes: readonly Mistake[] = [
   {
     name: 'a returned driver ignores what agents hold',
     file: 'cluster/driver/session-agents.ts',
-    text: 'if (isFirst) earlier.addHeld(link, answer.held)\n',
-    replacement: 'if (isFirst) earlier.addHeld(link, [])\n',
+    text: 'if (isFirst) earlier.addHeld(agent, answer.held)\n',
+    replacement: 'if (isFirst) earlier.addHeld(agent, [])\n',
     seed: 9,
   },
   {
@@ -162,7 +162,7 @@ export const mistakes: readonly Mistake[] = [
   },
   {
     name: 'a returned driver takes a resumed attempt for a retry',
-    file: 'cluster/driver/earlier/continued-jobs.ts',
+    file: 'cluster/protocol/continued-jobs.ts',
     text: 'isNew = !one.isRetry',
     replacement: 'isNew = one.job.attempt === 1',
     seed: 4709,

@@ -5,12 +5,9 @@
 
 import type { BackendListener, Job, Notice, TaskReport } from '../../src/backends/backend.ts'
 import { TaggedJob } from '../../src/backends/job-tag.ts'
-import {
-  AgentDirectory,
-  type KnownAgent,
-} from '../../src/cluster/driver/directory/agent-directory.ts'
+import { AgentDirectory, type KnownAgent } from '../../src/cluster/driver/agent-directory.ts'
 import { DriverSession } from '../../src/cluster/driver/driver-session.ts'
-import { noHeldNodes } from '../../src/cluster/driver/placement/held-nodes.ts'
+import { noHeldNodes } from '../../src/cluster/protocol/placement/held-nodes.ts'
 import { deriveKeys } from '../../src/cluster/wire/envelope.ts'
 import { TaskMoved } from '../../src/events/library-events.ts'
 import type { FunctionSpec } from '../../src/tasks/spec.ts'
@@ -80,7 +77,8 @@ interface OpenTask {
   job: SimulatedJob
   attempt: number
   firstAttempt: number
-  isStarted: boolean
+  /** The node on which the attempt has begun; `null` if it has not. */
+  startedOn: string | null
   isCanceled: boolean
 }
 
@@ -165,7 +163,7 @@ export class SimulatedDriver {
     for (const plan of this.#unsubmitted.splice(0, count)) {
       const attempt = Math.max(1, record.of(plan.uid).attempts)
       const job = new SimulatedJob(plan, attempt, false)
-      const state = { isStarted: false, isCanceled: false }
+      const state = { startedOn: null, isCanceled: false }
       this.#open.set(plan.uid, { plan, job, attempt, firstAttempt: 1, ...state })
       jobs.push(job)
     }
@@ -183,13 +181,17 @@ export class SimulatedDriver {
   }
 
   #handleNotice(notice: Notice): void {
-    const { trace, executions } = this.#options
+    const { trace, executions, onViolation } = this.#options
     if (notice.kind === 'node-left') {
       trace(`${notice.nodeId} has left: ${notice.lost?.reason ?? 'it was drained'}`)
     } else if (notice.kind === 'event' && notice.type === TaskMoved) {
       const { tasks } = notice.fields as { readonly tasks: readonly string[] }
       trace(`moved: ${tasks.join(' ')}`)
-      for (const uid of tasks) executions.addReport(uid)
+      for (const uid of tasks) {
+        executions.addReport(uid)
+        if (this.#open.get(uid)?.startedOn !== notice.nodeId) continue
+        onViolation(`${uid} moves from ${notice.nodeId}, although it has begun there`)
+      }
     }
   }
 
@@ -206,8 +208,8 @@ export class SimulatedDriver {
       task.firstAttempt += continued.uncounted
     }
     if (report.kind === 'start') {
-      if (task.isStarted) onViolation(`${job.uid}: attempt ${job.attempt} starts twice`)
-      task.isStarted = true
+      if (task.startedOn !== null) onViolation(`${job.uid}: attempt ${job.attempt} starts twice`)
+      task.startedOn = report.nodeId
       const { attempt } = task
       this.#write(null, () => {
         const recorded = record.of(job.uid)
@@ -248,7 +250,7 @@ export class SimulatedDriver {
       recorded.attempts = Math.max(recorded.attempts, next)
     })
     task.attempt = next
-    task.isStarted = false
+    task.startedOn = null
     task.job = new SimulatedJob(plan, next, true)
     this.#session.submit([task.job])
   }

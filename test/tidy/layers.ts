@@ -1,6 +1,6 @@
 /** The table of allowed imports between layers, and the rules that enforce it. */
 
-import { codeIn, importsOf, isAt, type SourceFile, violation } from './source-file.ts'
+import { codeIn, importsOf, isAt, type SourceFile, violation, walk } from './source-file.ts'
 
 /** The port that all backends implement. */
 const backendPort = 'backends/backend.ts'
@@ -117,9 +117,10 @@ export const subLayers: Readonly<Record<string, Readonly<Record<string, readonly
     broker: ['owned-folder.ts'],
     wire: ['broker/broker.ts'],
     bundles: ['broker/stored-objects.ts'],
-    driver: ['broker', 'wire', 'bundles'],
-    agent: ['broker', 'wire', 'bundles', 'cluster-options.ts', 'owned-folder.ts'],
-    '.': ['broker', 'wire', 'driver', 'agent'],
+    protocol: ['wire', 'broker/stored-objects.ts'],
+    driver: ['broker', 'wire', 'bundles', 'protocol'],
+    agent: ['broker', 'wire', 'bundles', 'protocol', 'cluster-options.ts', 'owned-folder.ts'],
+    '.': ['broker', 'wire', 'protocol', 'driver', 'agent'],
   },
   views: {
     panels: [
@@ -264,4 +265,29 @@ export function examplesOfPrivateFiles(files: readonly SourceFile[]): string[] {
       })
       .map(({ specifier, line }) => `${file.path}:${line}: ${specifier} is not for examples`),
   )
+}
+
+const impureImports = [
+  'src/foundation/clock.ts',
+  'src/foundation/promises.ts',
+  'src/runtime/retry.ts',
+  'src/cluster/broker/',
+]
+const impureNames = new Set(['Promise', 'WeakRef', 'FinalizationRegistry', 'AbortController'])
+
+/** Files of the cluster's decisions that wait, read a clock, or do I/O. */
+export function impureDecisions(files: readonly SourceFile[]): string[] {
+  return codeIn(files, 'src/cluster/protocol').flatMap((file) => {
+    const found = importsOf(file).flatMap(({ specifier, target, isType, line }) => {
+      const isImpure = impureImports.some((pattern) => isAt(target ?? '', pattern))
+      const isRefused = !isType && (specifier.startsWith('node:') || isImpure)
+      return isRefused ? [`${file.path}:${line}: import of ${specifier}: decisions are pure`] : []
+    })
+    walk(file, ({ type, start, async: isAsync, name }) => {
+      const isImpure = type === 'AwaitExpression' || isAsync === true
+      if (!isImpure && (type !== 'Identifier' || !impureNames.has(String(name)))) return
+      found.push(violation(file, start, 'decisions of the cluster do not wait'))
+    })
+    return found
+  })
 }

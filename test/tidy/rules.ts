@@ -5,6 +5,7 @@ import { wrongDependencies } from './documents.ts'
 import { bannedGlobals, directReads, foreignModules } from './foreign.ts'
 import {
   examplesOfPrivateFiles,
+  impureDecisions,
   importCycles,
   importsAcrossLayers,
   tasksAtBackends,
@@ -186,6 +187,21 @@ export const rules: Readonly<Record<string, Rule>> = {
       { 'src/foundation/clock.ts': 'Date.now()' },
       { 'src/view/a.ts': 'new Date(0); port.setTimeout(1); const a = { console: 1 }; clock.now()' },
       { 'src/cli/main.ts': 'process.exit(1)' },
+    ],
+  },
+  'decisions of the cluster neither wait nor read a clock': {
+    judge: impureDecisions,
+    bad: [
+      { 'src/cluster/protocol/a.ts': `import { sleep } from '../../foundation/clock.ts'` },
+      { 'src/cluster/protocol/a.ts': `import { once } from 'node:events'` },
+      { 'src/cluster/protocol/a.ts': `import { a } from '../broker/broker.ts'` },
+      { 'src/cluster/protocol/a.ts': 'async function a() {}' },
+      { 'src/cluster/protocol/a.ts': 'const a = async () => 1' },
+      { 'src/cluster/protocol/a.ts': 'const a = Promise.resolve(1)' },
+    ],
+    good: [
+      { 'src/cluster/protocol/a.ts': `import type { O } from '../broker/stored-objects.ts'` },
+      { 'src/cluster/driver/a.ts': 'async function a() {}' },
     ],
   },
   'files are short': {

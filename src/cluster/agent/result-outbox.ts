@@ -4,7 +4,7 @@ import { type Clock, sleep } from '../../foundation/clock.ts'
 import { type ErrorRecord, mapErrorTexts, toErrorRecord } from '../../foundation/error-record.ts'
 import { fulfillsWithin } from '../../foundation/promises.ts'
 import { type Broker, isNoRoom } from '../broker/broker.ts'
-import type { ObjectToStore } from '../broker/stored-objects.ts'
+import type { ObjectToStore, StoredObjects } from '../broker/stored-objects.ts'
 import { encode } from '../wire/codec.ts'
 import {
   type AttemptResult,
@@ -28,8 +28,16 @@ import type {
   WireResult,
 } from '../wire/messages.ts'
 import type { HeldAttempts } from './held-attempt.ts'
-import { type SealedResults, type ResultStore, UnrecordedResults } from './unrecorded-results.ts'
+import { type SealedResults, UnrecordedResults } from '../protocol/unrecorded-results.ts'
 import { LargeResults } from './large-results.ts'
+
+export interface ResultStore {
+  readonly objects: StoredObjects
+  /** Recreates the stream if the server has lost it. Returns `false` if this run has no stream. */
+  openStream(): Promise<boolean>
+  /** Removes data that the stream no longer needs. Returns `false` if nothing was removed. */
+  makeRoom(): Promise<boolean>
+}
 
 export interface ResultOutboxOptions {
   readonly agent: string

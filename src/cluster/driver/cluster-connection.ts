@@ -3,6 +3,7 @@
 import type { Connection, Job } from '../../backends/backend.ts'
 import type { BackendError } from '../../foundation/errors.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
+import type { GroupOptions } from '../protocol/remote-agent.ts'
 
 /** Settings from the backend, in addition to the options of `ClusterBackend`. */
 export interface ClusterSettings {
@@ -20,17 +21,6 @@ export interface ClusterSettings {
   readonly explainNoAgent: ((resources: ResourceRequest) => BackendError | null) | null
   /** Whether the tasks are services, which may use the resources that are held for them. */
   readonly isForServices: boolean
-}
-
-export interface GroupOptions {
-  /** The number of jobs that each node gets; `null` for any number. */
-  readonly jobsPerNode: number | null
-  /** A node that gets none of the jobs if other nodes are available. */
-  readonly avoidedNode: string | null
-  /** The only node that may get the jobs. Default: any. */
-  readonly node?: string
-  /** Called once, with the node of each job, before a report about any of the jobs. */
-  readonly onPlaced: (nodes: readonly string[]) => void
 }
 
 export interface ClusterConnection extends Connection {

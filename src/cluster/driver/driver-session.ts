@@ -1,7 +1,7 @@
 /** One session on the cluster: claims the session, attaches to agents, and sends jobs to them. */
 
 import type { BackendListener, Job, SampledNode } from '../../backends/backend.ts'
-import { catchErrors, type Clock } from '../../foundation/clock.ts'
+import { catchErrors, type Clock, readMoment } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { once } from '../../foundation/service.ts'
@@ -18,23 +18,24 @@ import {
   sessionSubjects,
   type SessionUse,
 } from '../wire/subjects.ts'
-import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
-import type { AgentLink, DriverJob } from './agent-link.ts'
-import type { ClusterConnection, ClusterSettings, GroupOptions } from './cluster-connection.ts'
-import { ContinuedJobs } from './earlier/continued-jobs.ts'
-import { DriverJobs, type PlacementParts } from './driver-jobs.ts'
-import { EarlierRun } from './earlier/earlier-run.ts'
+import type { AgentDirectory, KnownAgent } from './agent-directory.ts'
+import type { DriverJob, GroupOptions, RemoteAgent } from '../protocol/remote-agent.ts'
+import type { AgentLink } from './agent-link.ts'
+import type { ClusterConnection, ClusterSettings } from './cluster-connection.ts'
+import { ContinuedJobs } from '../protocol/continued-jobs.ts'
+import { DriverJobs, type PlacementParts } from '../protocol/driver-jobs.ts'
+import { EarlierRun } from '../protocol/earlier-run.ts'
 import { ResultReceiver } from './result-receiver.ts'
 import { JobSender } from './job-sender.ts'
-import { PlacementTrigger } from './placement/placement-trigger.ts'
-import { type ClusterLoad, toLoad, toWaitingWork } from './placement/placement-state.ts'
+import { PlacementTrigger } from './placement-trigger.ts'
+import { type ClusterLoad, toLoad, toWaitingWork } from '../protocol/placement/placement-state.ts'
 import { SentModules } from '../bundles/sent-modules.ts'
 import { SessionAgents } from './session-agents.ts'
 import { claimSession, waitUntilSilent } from './session-owner.ts'
 import { NoAgentWatch } from './no-agent-watch.ts'
 
 export interface DriverSessionOptions
-  extends Omit<PlacementParts, 'links'>, Pick<ClusterSettings, 'modules' | 'explainNoAgent'> {
+  extends Omit<PlacementParts, 'agents'>, Pick<ClusterSettings, 'modules' | 'explainNoAgent'> {
   readonly use: SessionUse
   readonly listener: BackendListener
   readonly broker: Broker
@@ -63,6 +64,7 @@ export class DriverSession implements ClusterConnection {
   /** 0 before the session is claimed. Agents obey the driver with the highest epoch. */
   #epoch = 0
   readonly #jobs: DriverJobs
+  readonly #remoteAgents = new Map<string, RemoteAgent>()
   readonly #links = new Map<string, AgentLink>()
   readonly #agents: SessionAgents
   readonly #earlier = new EarlierRun()
@@ -87,37 +89,34 @@ export class DriverSession implements ClusterConnection {
   constructor(rawOptions: DriverSessionOptions) {
     const onFailed = (error: unknown): void => this.#fail(error)
     const options = { ...rawOptions, clock: catchErrors(rawOptions.clock, onFailed) }
-    const { token, use, listener, clock, broker } = options
+    const { token, use, listener, clock, broker, resultTtlSeconds } = options
     this.#options = options
     this.#trigger = new PlacementTrigger(clock, () => this.#placeJobs())
     this.#keys = deriveKeys(token, { ...use, run: this.#run })
     this.#subjects = sessionSubjects(use)
-    this.#jobs = new DriverJobs(listener, clock, { links: this.#links, ...options })
+    const agents = this.#remoteAgents
+    this.#jobs = new DriverJobs(listener, () => readMoment(clock), { agents, ...options })
     const { store } = broker
     const { stream, stored: subjects } = this.#subjects
-    const maxAgeSeconds = (): number => options.resultTtlSeconds
     const run = (): string => this.#run
-    this.#stream = new SessionStream({ store, name: stream, subjects, run, maxAgeSeconds })
+    const lifetime = { run, maxAgeSeconds: (): number => resultTtlSeconds }
+    this.#stream = new SessionStream({ store, name: stream, subjects, ...lifetime })
     this.#objects = this.#createObjects()
     this.#modules = options.modules === 'bundle' ? new SentModules(this.#objects, clock) : null
-    const earlierState = { earlier: this.#earlier, agents: this.#links }
+    const earlierState = { earlier: this.#earlier, agents }
     const common = { jobs: this.#jobs, objects: this.#objects, clock, onFailed, ...earlierState }
     this.#sender = new JobSender({ ...common, broker, modules: this.#modules })
-    const { url } = broker
-    this.#noAgentWatch = new NoAgentWatch(this.#jobs, options.directory, { ...options, url })
+    const withUrl = { ...options, url: broker.url }
+    this.#noAgentWatch = new NoAgentWatch(this.#jobs, options.directory, withUrl)
     this.#results = new ResultReceiver({
       key: () => this.#keys.toDriver,
       subjects: this.#subjects,
       store,
+      links: this.#links,
       ...common,
-      onEvents: (agent, report) =>
-        this.#continued.handleReport(agent, report, this.#jobs.readTime()),
+      onEvents: (agent, report) => this.#continued.handleReport(agent, report),
       onEarlier: () => this.#continueWaiting(),
-      // An earlier start of the driver has deleted the value, so the task must run again.
-      onValueLost: (one, { attempt }) => {
-        this.#continued.rerun(one, attempt)
-        this.#trigger.schedule()
-      },
+      onValueLost: (one, { attempt }) => this.#rerun(one, attempt),
       onRefused: (reason) => this.#refuseMessage(reason),
     })
     this.#continued = new ContinuedJobs({
@@ -135,10 +134,10 @@ export class DriverSession implements ClusterConnection {
       jobs: this.#jobs,
       results: this.#results,
       stream: this.#stream,
-      earlier: this.#earlier,
+      ...earlierState,
       links: this.#links,
       onChange: () => this.#continueWaiting(),
-      onReport: (link, report) => this.#handleReport(link, report),
+      onReport: (agent, report) => this.#handleReport(agent, report),
       onRefused: (reason) => this.#refuseMessage(reason),
       onFailed,
     })
@@ -303,6 +302,12 @@ export class DriverSession implements ClusterConnection {
     for (const unsubscribe of this.#unsubscribe.splice(0)) unsubscribe()
   }
 
+  /** An earlier start of the driver has deleted the value of the task, so it must run again. */
+  #rerun(one: DriverJob, attempt: number): void {
+    this.#continued.rerun(one, attempt)
+    this.#trigger.schedule()
+  }
+
   #continueWaiting(): void {
     if (!this.#isReady) return
     this.#continued.continueWaitingJobs()
@@ -318,23 +323,22 @@ export class DriverSession implements ClusterConnection {
     if (placed.size === 0) return
     const nowMs = this.#options.clock.monotonicMs()
     for (const [name, jobs] of placed) {
-      const agent = this.#links.get(name)
-      if (agent === undefined) continue
-      for (const one of jobs) this.#jobs.assign(one, agent, nowMs)
-      this.#sender.send(agent, jobs)
+      const link = this.#links.get(name)
+      if (link === undefined) continue
+      for (const one of jobs) this.#jobs.assign(one, link.agent, nowMs)
+      this.#sender.send(link, jobs)
     }
   }
 
-  #handleReport(agent: AgentLink, report: AgentReport): void {
+  #handleReport(agent: RemoteAgent, report: AgentReport): void {
     const jobs = this.#jobs
     jobs.placement.setOffer(agent.name, report.offer)
-    agent.endMessages = report.endMessages
+    agent.results.sent = report.endMessages
     this.#needsRoom ||= report.needsRoom
-    const now = jobs.readTime()
-    this.#continued.handleReport(agent, report, now)
+    this.#continued.handleReport(agent, report)
     this.#modules?.dropLost(report.lostBundles)
     const hasRefused = jobs.acceptReturned(agent, report.returned)
-    if (hasRefused) this.#noAgentWatch.failUnplaceable(now.monotonicMs)
+    if (hasRefused) this.#noAgentWatch.failUnplaceable(this.#options.clock.monotonicMs())
     this.#trigger.schedule()
   }
 
@@ -345,7 +349,8 @@ export class DriverSession implements ClusterConnection {
     this.#sendHeartbeat()
     this.#agents.tick(nowMs)
     if (!this.#isReady) return
-    this.#jobs.recallWaiting()
+    for (const [{ name }, jobs] of this.#jobs.findRecalled(nowMs))
+      this.#links.get(name)?.recall(jobs)
     this.#noAgentWatch.failUnplaceable(nowMs)
     this.#trigger.schedule()
   }

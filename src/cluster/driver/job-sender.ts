@@ -3,8 +3,9 @@
 import type { Broker } from '../broker/broker.ts'
 import { isStoreTooSmall, type StoredObjects } from '../broker/stored-objects.ts'
 import { encodeJobs, encodeLargeJob, payloadLimit } from '../wire/job-batches.ts'
-import type { AgentLink, DriverJob } from './agent-link.ts'
-import type { DriverJobs } from './driver-jobs.ts'
+import type { DriverJob, RemoteAgent } from '../protocol/remote-agent.ts'
+import type { AgentLink } from './agent-link.ts'
+import type { DriverJobs } from '../protocol/driver-jobs.ts'
 import { type SentModules, toImportError } from '../bundles/sent-modules.ts'
 
 export interface JobSenderOptions {
@@ -24,40 +25,40 @@ export class JobSender {
     this.#options = options
   }
 
-  send(agent: AgentLink, jobs: readonly DriverJob[]): void {
+  send(link: AgentLink, jobs: readonly DriverJob[]): void {
     const { modules } = this.#options
-    if (modules === null) return this.#encode(agent, jobs, keepUrl)
+    if (modules === null) return this.#encode(link, jobs, keepUrl)
     const missing = (one: DriverJob): string => {
       const { spec } = one
       if (spec.kind !== 'function') return ''
       return modules.find(spec.definition.module) === null ? spec.definition.module : ''
     }
     for (const [module, group] of Map.groupBy(jobs, missing)) {
-      if (module === '') this.#encode(agent, group, (url) => modules.find(url) ?? url)
-      else this.#sendWithModule(agent, group, module, modules).catch(this.#options.onFailed)
+      if (module === '') this.#encode(link, group, (url) => modules.find(url) ?? url)
+      else this.#sendWithModule(link, group, module, modules).catch(this.#options.onFailed)
     }
   }
 
   /** A job that was not sent yet ends immediately, because its agent does not know it. */
-  cancel(one: DriverJob, agent: AgentLink, reason: string): void {
+  cancel(one: DriverJob, agent: RemoteAgent, reason: string): void {
     const unsent = this.#unsent.get(one)
     if (unsent === undefined) return agent.cancel([one.uid, one.wireAttempt], reason)
     unsent.abort()
     this.#options.jobs.end(one, { kind: 'cancel', reason }, null)
   }
 
-  #encode(agent: AgentLink, jobs: readonly DriverJob[], urlOf: (module: string) => string): void {
+  #encode(link: AgentLink, jobs: readonly DriverJob[], urlOf: (module: string) => string): void {
     const limitBytes = payloadLimit(this.#options.broker.maxPayload)
     const { payloads, large, unsendable } = encodeJobs(jobs, limitBytes, urlOf)
-    for (const payload of payloads) agent.send(payload)
+    for (const payload of payloads) link.send(payload)
     for (const { job, spec } of large) {
-      this.#sendLarge(agent, job, spec).catch(this.#options.onFailed)
+      this.#sendLarge(link, job, spec).catch(this.#options.onFailed)
     }
     for (const { job, error } of unsendable) this.#fail(job, error)
   }
 
   async #sendWithModule(
-    agent: AgentLink,
+    link: AgentLink,
     jobs: readonly DriverJob[],
     module: string,
     modules: SentModules,
@@ -65,15 +66,15 @@ export class JobSender {
     try {
       await this.#storeBeforeSending(jobs, () => modules.prepare(module))
     } catch (cause) {
-      const error = toImportError(module, agent.name, cause)
-      for (const one of jobs) if (this.#mustStillSend(one, agent)) this.#fail(one, error)
+      const error = toImportError(module, link.agent.name, cause)
+      for (const one of jobs) if (this.#mustStillSend(one, link)) this.#fail(one, error)
       return
     }
-    const sendable = jobs.filter((one) => this.#mustStillSend(one, agent))
-    if (sendable.length > 0) this.#encode(agent, sendable, (url) => modules.find(url) ?? url)
+    const sendable = jobs.filter((one) => this.#mustStillSend(one, link))
+    if (sendable.length > 0) this.#encode(link, sendable, (url) => modules.find(url) ?? url)
   }
 
-  async #sendLarge(agent: AgentLink, one: DriverJob, spec: Buffer): Promise<void> {
+  async #sendLarge(link: AgentLink, one: DriverJob, spec: Buffer): Promise<void> {
     const { objects, jobs } = this.#options
     const attempt = one.wireAttempt
     let name: string
@@ -83,14 +84,14 @@ export class JobSender {
       name = await this.#storeBeforeSending([one], (canceled) => objects.put(object, canceled))
     } catch (error) {
       // Any other error means that the job or the whole session has ended.
-      if (isStoreTooSmall(error) && this.#mustStillSend(one, agent)) {
+      if (isStoreTooSmall(error) && this.#mustStillSend(one, link)) {
         jobs.end(one, { kind: 'fail', error, isFinal: true }, null)
       }
       return
     }
     // If the job has moved in the meantime, its spec is stored again under the new number.
     const isSame = one.wireAttempt === attempt
-    if (isSame && this.#mustStillSend(one, agent)) agent.send(encodeLargeJob(one, name))
+    if (isSame && this.#mustStillSend(one, link)) link.send(encodeLargeJob(one, name))
     else if (!isSame || jobs.findEntry(one.job) !== one) objects.delete(name)
   }
 
@@ -112,7 +113,7 @@ export class JobSender {
   }
 
   /** Whether the job must still be sent to the agent. Ends the job if it was canceled. */
-  #mustStillSend(one: DriverJob, agent: AgentLink): boolean {
+  #mustStillSend(one: DriverJob, { agent }: AgentLink): boolean {
     if (one.agent !== agent) return false
     const reason = one.cancelReason
     if (reason === null) return true

@@ -1,15 +1,15 @@
 /** Fails jobs that no agent can run, because none has joined or none allows them. */
 
-import type { DriverJob } from './agent-link.ts'
+import type { DriverJob } from '../protocol/remote-agent.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
 import { noRules, refuseByKind, rulesHint } from '../wire/agent-rules.ts'
 import { type NodeFacts, type NotAllowed, maxSilenceMs } from '../wire/messages.ts'
-import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
+import type { AgentDirectory, KnownAgent } from './agent-directory.ts'
 import type { ClusterSettings } from './cluster-connection.ts'
-import type { DriverJobs } from './driver-jobs.ts'
-import { findUnplaceable, toResourceRequest } from './placement/placement-state.ts'
+import type { DriverJobs } from '../protocol/driver-jobs.ts'
+import { findUnplaceable, toResourceRequest } from '../protocol/placement/placement-state.ts'
 import { canRun, describeRequest, missingResource } from '../../tasks/resource-fit.ts'
 
 export interface NoAgentOptions extends Pick<ClusterSettings, 'explainNoAgent'> {

@@ -22,12 +22,13 @@ import {
 } from '../wire/messages.ts'
 import { unpackCompletions, type WireCompletions } from '../wire/completions.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
-import type { AgentLink, DriverJob } from './agent-link.ts'
-import type { DriverJobs } from './driver-jobs.ts'
-import type { EarlierRun } from './earlier/earlier-run.ts'
-import { toEndMoment } from './job-times.ts'
-import { NumberSet } from './number-set.ts'
-import type { ReceivedMessage } from './recorded-messages.ts'
+import type { DriverJob, RemoteAgent } from '../protocol/remote-agent.ts'
+import type { AgentLink } from './agent-link.ts'
+import type { DriverJobs } from '../protocol/driver-jobs.ts'
+import type { EarlierRun } from '../protocol/earlier-run.ts'
+import { toEndMoment } from '../protocol/job-times.ts'
+import { NumberSet } from '../protocol/number-set.ts'
+import type { ReceivedMessage } from '../protocol/recorded-messages.ts'
 
 interface LoadedValue {
   readonly value: unknown
@@ -48,8 +49,8 @@ export interface ResultReceiverOptions {
   readonly objects: StoredObjects
   readonly jobs: DriverJobs
   readonly earlier: EarlierRun
-  readonly agents: ReadonlyMap<string, AgentLink>
-  readonly onEvents: (agent: AgentLink, report: ReportedEvents) => void
+  readonly links: ReadonlyMap<string, AgentLink>
+  readonly onEvents: (agent: RemoteAgent, report: ReportedEvents) => void
   readonly onEarlier: () => void
   readonly onRefused: (reason: string) => void
   readonly onFailed: (error: unknown) => void
@@ -109,7 +110,7 @@ export class ResultReceiver {
   }
 
   #handleMessage(subject: string, data: Uint8Array): void {
-    const { key, jobs, earlier, agents, onEvents, onEarlier } = this.#options
+    const { key, jobs, earlier, links, onEvents, onEarlier } = this.#options
     const { epoch, number, payload: decoded } = open(key(), subject, data)
     const payload = expectMessage(decoded, 'ends')
     const received = this.#received.get(epoch)
@@ -119,28 +120,29 @@ export class ResultReceiver {
       else this.#dropped.add(subject)
       return
     }
-    const agent = agents.get(payload.agent)
-    if (agent?.isAttached === false) {
+    const link = links.get(payload.agent)
+    if (link?.agent.isAttached === false) {
       // The agent's answer shows which messages are recorded, so this message is read again later.
       this.#dropped.add(subject)
       return
     }
     if (!received.add(number)) return
-    if (agent?.endsEpoch !== epoch) return this.#dropResults(payload)
-    if (agent.isFromEarlierStart(number)) {
-      if (payload.ends.some(refersToObject)) agent.keepUnread(number)
-      else agent.markSettled(number)
+    if (link?.agent.results.epoch !== epoch) return this.#dropResults(payload)
+    const { agent } = link
+    if (agent.results.isFromEarlierStart(number)) {
+      if (payload.ends.some(refersToObject)) agent.results.keepUnread(number)
+      else agent.results.markSettled(number)
       earlier.addResults(payload, epoch, number)
       return onEarlier()
     }
     jobs.placement.setAhead(agent.name, payload.ahead)
     for (const report of payload.reports ?? [])
-      if (!agent.hasReceived(report)) onEvents(agent, report)
+      if (!link.hasReceived(report)) onEvents(agent, report)
     const take = (): void => this.#handleResults(agent, number, payload, data.length)
-    agent.runAfterEvents(payload.events, take)
+    link.runAfterEvents(payload.events, take)
   }
 
-  #handleResults(agent: AgentLink, number: number, payload: ResultsMessage, bytes: number): void {
+  #handleResults(agent: RemoteAgent, number: number, payload: ResultsMessage, bytes: number): void {
     const { jobs } = this.#options
     const { completions, ends } = payload
     const count = completions.indexes.length + ends.length
@@ -156,11 +158,22 @@ export class ResultReceiver {
         this.reportResult(one, end, agent, message)
       }
     }
-    if (isTaken) agent.markReceived(number, bytes)
+    if (isTaken) this.#markDelivered(message, bytes)
+  }
+
+  #markDelivered({ agent, number }: ReceivedMessage, bytes: number): void {
+    agent.results.markDelivered(number, bytes)
+    if (agent.results.isReportUrgent) this.#findLink(agent)?.reportResults()
+  }
+
+  /** Returns `undefined` if the agent was lost. */
+  #findLink(agent: RemoteAgent): AgentLink | undefined {
+    const link = this.#options.links.get(agent.name)
+    return link?.agent === agent && !agent.isLost ? link : undefined
   }
 
   #handleCompletions(
-    agent: AgentLink,
+    agent: RemoteAgent,
     completions: WireCompletions,
     message: ReceivedMessage,
   ): void {
@@ -197,12 +210,14 @@ export class ResultReceiver {
    * Handles the result of an attempt that an earlier start of the driver sent, or that was given up
    * while the agent was lost.
    */
-  #handleUnknown(agent: AgentLink, end: WireResult, message: ReceivedMessage): void {
+  #handleUnknown(agent: RemoteAgent, end: WireResult, message: ReceivedMessage): void {
     const { jobs, earlier } = this.#options
     const { number } = message
-    if (!earlier.addLateResult(agent, end, { agent: agent.name, epoch: agent.endsEpoch, number })) {
+    if (
+      !earlier.addLateResult(agent, end, { agent: agent.name, epoch: agent.results.epoch, number })
+    ) {
       jobs.drop(agent.name, end.uid, end.attempt, message)
-    } else if (refersToObject(end)) agent.keepUnread(number)
+    } else if (refersToObject(end)) agent.results.keepUnread(number)
     else jobs.recorded.markDropped(message)
   }
 
@@ -215,7 +230,7 @@ export class ResultReceiver {
   reportResult(
     one: DriverJob,
     end: WireResult,
-    agent: AgentLink | null,
+    agent: RemoteAgent | null,
     message: ReceivedMessage | null,
   ): void {
     const { jobs, onFailed } = this.#options
@@ -251,7 +266,7 @@ export class ResultReceiver {
   /** Handles an attempt that the agent canceled, because it closed or had lost the driver. */
   #handleAbandoned(
     one: DriverJob,
-    agent: AgentLink | null,
+    agent: RemoteAgent | null,
     reason: string,
     message: ReceivedMessage | null,
   ): void {
@@ -267,7 +282,7 @@ export class ResultReceiver {
   async #reportLargeResult(
     one: DriverJob,
     end: WireResult,
-    agent: AgentLink | null,
+    agent: RemoteAgent | null,
     message: ReceivedMessage | null,
   ): Promise<void> {
     const { jobs, onValueLost } = this.#options
@@ -275,7 +290,7 @@ export class ResultReceiver {
     if (outcome.kind !== 'complete-large') return
     one.isEnding = true
     const found = await this.#readValue(outcome.object, message, agent === null)
-    message?.agent.markReceived(message.number, found?.bytes ?? 0)
+    if (message !== null) this.#markDelivered(message, found?.bytes ?? 0)
     if (jobs.findEntry(one.job) !== one) return
     if (found !== null) {
       const complete = { kind: 'complete', value: found.value } as const
@@ -300,7 +315,7 @@ export class ResultReceiver {
   async #reportWithStoredParts(
     one: DriverJob,
     { outputObject, errorObject, ...end }: WireResult,
-    agent: AgentLink | null,
+    agent: RemoteAgent | null,
     message: ReceivedMessage | null,
   ): Promise<void> {
     one.isEnding = true
@@ -314,7 +329,8 @@ export class ResultReceiver {
     }
     const output = await read(outputObject, isOutput)
     const stored = await read(errorObject, isErrorRecord)
-    message?.agent.markReceived(message.number, (output?.bytes ?? 0) + (stored?.bytes ?? 0))
+    const bytes = (output?.bytes ?? 0) + (stored?.bytes ?? 0)
+    if (message !== null) this.#markDelivered(message, bytes)
     if (this.#options.jobs.findEntry(one.job) !== one) return
     const facts = output === null ? end.facts : { ...end.facts, ...(output.value as OutputFacts) }
     const hasWholeError = end.outcome.kind === 'fail' && stored !== null
@@ -332,15 +348,14 @@ export class ResultReceiver {
     message: ReceivedMessage | null,
     isEarlier: boolean,
   ): Promise<LoadedValue | null> {
-    const { objects, clock, agents } = this.#options
+    const { objects, clock } = this.#options
     for (let asks = 0; ; asks++) {
       const data = await objects.readAndDelete(object).catch(() => null)
       if (data !== null) return { value: decode(data), bytes: data.length }
-      const agent = message?.agent ?? null
-      const isPresent = agent !== null && !agent.isLost && agents.get(agent.name) === agent
-      if (message === null || !isPresent || objects.closed.aborted) return null
+      const link = message === null ? undefined : this.#findLink(message.agent)
+      if (message === null || link === undefined || objects.closed.aborted) return null
       if (isEarlier && asks === maxEarlierRequests) return null
-      agent.requestValue(message.number)
+      link.requestValue(message.number)
       await sleep(clock, valueRequestDelayMs)
     }
   }

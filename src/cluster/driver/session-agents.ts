@@ -16,11 +16,12 @@ import {
   expectMessage,
   maxSilenceMs,
 } from '../wire/messages.ts'
-import type { AgentDirectory, DirectoryListener, KnownAgent } from './directory/agent-directory.ts'
+import type { AgentDirectory, DirectoryListener, KnownAgent } from './agent-directory.ts'
 import { AgentLink } from './agent-link.ts'
-import type { DriverJobs } from './driver-jobs.ts'
-import { EarlierAgents } from './earlier/earlier-agents.ts'
-import type { EarlierRun } from './earlier/earlier-run.ts'
+import type { DriverJobs } from '../protocol/driver-jobs.ts'
+import { EarlierAgents } from './earlier-agents.ts'
+import type { EarlierRun } from '../protocol/earlier-run.ts'
+import type { RemoteAgent } from '../protocol/remote-agent.ts'
 import { type ResultReceiver, toLostReport, toLostAttempts } from './result-receiver.ts'
 import { UsedAgents, type UsedAgentsOptions } from './used-agents.ts'
 
@@ -30,7 +31,8 @@ export interface SessionAgentsOptions extends UsedAgentsOptions {
   readonly jobs: DriverJobs
   readonly results: ResultReceiver
   readonly earlier: EarlierRun
-  /** The links to agents, by name. This class adds and removes them. */
+  /** The agents and the links to them, by name. This class adds and removes both together. */
+  readonly agents: Map<string, RemoteAgent>
   readonly links: Map<string, AgentLink>
   readonly lossSeconds: number
   readonly ownerTtlSeconds: number
@@ -38,7 +40,7 @@ export interface SessionAgentsOptions extends UsedAgentsOptions {
   /** Called when an agent has become ready for jobs, or was lost together with its jobs. */
   readonly onChange: () => void
   readonly toNode: (agent: KnownAgent) => SampledNode
-  readonly onReport: (link: AgentLink, report: AgentReport) => void
+  readonly onReport: (agent: RemoteAgent, report: AgentReport) => void
   readonly onRefused: (reason: string) => void
   /** Called if a newer driver of the session uses an agent, or after an unexpected error. */
   readonly onFailed: (error: unknown) => void
@@ -89,7 +91,7 @@ export class SessionAgents implements DirectoryListener {
   agentLost({ announcement }: KnownAgent, reason: string): void {
     const { name, epoch, state } = announcement
     const link = this.#links.get(name)
-    if (link?.epoch === epoch) this.#startRemoval(link, reason)
+    if (link?.agent.epoch === epoch) this.#startRemoval(link, reason)
     else if (link === undefined) {
       // The agent had joined, but this session has no link to it.
       this.#reportLeft(name, state === 'gone' ? null : reason, [])
@@ -109,7 +111,7 @@ export class SessionAgents implements DirectoryListener {
 
   #hasAttached({ name, epoch }: AgentStart): boolean {
     const link = this.#links.get(name)
-    return link?.epoch === epoch && link.isAttached && !this.#attaching.has(name)
+    return link?.agent.epoch === epoch && link.agent.isAttached && !this.#attaching.has(name)
   }
 
   receive(subject: string, data: Uint8Array): void {
@@ -123,8 +125,8 @@ export class SessionAgents implements DirectoryListener {
   }
 
   #restoreNotes(): void {
-    const listAttached = (): AgentLink[] =>
-      [...this.#links.values()].filter(({ isAttached }) => isAttached)
+    const listAttached = (): RemoteAgent[] =>
+      [...this.#options.agents.values()].filter(({ isAttached }) => isAttached)
     this.used.restoreNotes(listAttached).catch(() => {
       // `tick` restores missing notes again.
     })
@@ -161,20 +163,21 @@ export class SessionAgents implements DirectoryListener {
 
   #watch(link: AgentLink, nowMs: number): void {
     // A lost agent gets no jobs, even if it has just sent a message.
-    if (link.isLost) return
+    const { agent, known } = link
+    if (agent.isLost) return
     const { jobs, directory } = this.#options
-    const { announcement, lastHeardMs } = link.agent
+    const { announcement, lastHeardMs } = known
     const isHeard = nowMs - lastHeardMs < maxSilenceMs
-    jobs.placement.setUsable(link.name, isHeard && announcement.state === 'ready')
+    jobs.placement.setUsable(agent.name, isHeard && announcement.state === 'ready')
     link.tick()
     const lossMs = this.#options.lossSeconds * 1000
     // Detects an agent that answers pings but sends no messages for this session.
     const silentMs = lastHeardMs - Math.max(link.lastHeardMs, directory.receivingSinceMs)
-    if (link.isAttached && silentMs > lossMs) {
+    if (agent.isAttached && silentMs > lossMs) {
       return this.#startRemoval(link, 'it has given up the session')
     }
     // After a disconnect, messages with results may be missing.
-    if (!link.isMissingResults() || this.#reading.has(link)) return
+    if (!agent.results.isMissing() || this.#reading.has(link)) return
     this.#reading.add(link)
     this.#readMissing(link)
       .finally(() => this.#reading.delete(link))
@@ -183,30 +186,31 @@ export class SessionAgents implements DirectoryListener {
 
   async #readMissing(link: AgentLink): Promise<boolean> {
     const { results, subjects, broker } = this.#options
-    await results.readStream(subjects.agentResults(link.name)).catch(() => {
+    await results.readStream(subjects.agentResults(link.agent.name)).catch(() => {
       // The stream may be gone. This is retried at the next tick.
     })
     return broker.isConnected && link.requestMissing()
   }
 
-  #attach(agent: KnownAgent): void {
-    const { name, state } = agent.announcement
+  #attach(known: KnownAgent): void {
+    const { name, state } = known.announcement
     if (state === 'gone') return
-    if (state === 'draining' && !this.earlier.has(agent.announcement)) return
+    if (state === 'draining' && !this.earlier.has(known.announcement)) return
     if (this.#links.has(name) || this.#isClosed) return
     const done = (): void => {
       if (this.#attaching.get(name) === attaching) this.#attaching.delete(name)
     }
-    const attaching = this.#attachTo(agent).catch(this.#options.onFailed).finally(done)
+    const attaching = this.#attachTo(known).catch(this.#options.onFailed).finally(done)
     this.#attaching.set(name, attaching)
   }
 
-  async #attachTo(agent: KnownAgent): Promise<void> {
-    const { name, epoch } = agent.announcement
+  async #attachTo(known: KnownAgent): Promise<void> {
+    const { name, epoch } = known.announcement
     const { directory, results, jobs, earlier } = this.#options
-    const link = this.#addLink(agent)
+    const link = this.#addLink(known)
+    const { agent } = link
     try {
-      await this.used.add(link)
+      await this.used.add(agent)
       const challenged = await directory.request(name, challenge, requestTimeoutMs)
       const request = this.#toAttach(link, expectMessage(challenged, 'challenged').nonce)
       const attached = await directory.request(name, request, requestTimeoutMs)
@@ -225,19 +229,19 @@ export class SessionAgents implements DirectoryListener {
       if (isFirst) await this.#readEarlier(link)
       if (!this.#isUsed(link)) return
       this.#problems.delete(name)
-      jobs.addAgent(agent.announcement, answer.offer)
-      earlier.markFound(link)
+      jobs.addAgent(known.announcement, answer.offer)
+      earlier.markFound(agent)
       // If the agent had been lost, the jobs that it still holds have moved to other agents.
-      if (isFirst) earlier.addHeld(link, answer.held)
-      else for (const { uid, attempt } of answer.held) link.cancel([uid, attempt], 'it has moved')
-      link.hasReportedEarlier = true
+      if (isFirst) earlier.addHeld(agent, answer.held)
+      else for (const { uid, attempt } of answer.held) agent.cancel([uid, attempt], 'it has moved')
+      agent.hasReportedEarlier = true
       this.#options.onChange()
     } catch (error) {
       // `#removeLost` removes the link of a lost agent, and reports the loss.
-      if (!link.isLost) this.#removeLink(link)
+      if (!agent.isLost) this.#removeLink(link)
       if (error instanceof BackendError && error.code === 'SessionInUseError') {
         this.#options.onFailed(error)
-      } else if (!link.isLost) this.#reportProblem(name, messageOf(error))
+      } else if (!agent.isLost) this.#reportProblem(name, messageOf(error))
     }
   }
 
@@ -247,15 +251,16 @@ export class SessionAgents implements DirectoryListener {
    */
   async #readEarlier(link: AgentLink): Promise<void> {
     this.#reading.add(link)
-    while (link.isMissingEarlierResults && this.#isUsed(link)) {
+    const { results } = link.agent
+    while (results.isMissingEarlier && this.#isUsed(link)) {
       await this.#readMissing(link)
-      if (link.isMissingEarlierResults) await sleep(this.#options.clock, readDelayMs)
+      if (results.isMissingEarlier) await sleep(this.#options.clock, readDelayMs)
     }
     this.#reading.delete(link)
   }
 
   #isUsed(link: AgentLink): boolean {
-    return !this.#isClosed && !link.isLost && this.#links.get(link.name) === link
+    return !this.#isClosed && !link.agent.isLost && this.#links.get(link.agent.name) === link
   }
 
   /** Logs a reason only when it changes, because attaching is retried every half second. */
@@ -265,27 +270,30 @@ export class SessionAgents implements DirectoryListener {
     this.#options.log.warn('AttachFailed', `agent "${name}": ${reason}; it is tried again`)
   }
 
-  #addLink(agent: KnownAgent): AgentLink {
-    const { keys, subjects, broker, clock, onReport, onRefused } = this.#options
+  #addLink(known: KnownAgent): AgentLink {
+    const { agents, keys, subjects, broker, clock, onReport, onRefused } = this.#options
     const link: AgentLink = new AgentLink({
-      agent,
+      known,
       link: newEpoch(),
       keys: keys(),
       subjects,
       broker,
       clock,
-      onReport: (report) => onReport(link, report),
+      onReport: (report) => onReport(link.agent, report),
       // Until the agent is attached, it may sign its messages for an earlier run.
-      onRefused: (reason) => link.isAttached && onRefused(reason),
+      onRefused: (reason) => link.agent.isAttached && onRefused(reason),
     })
-    this.#links.set(link.name, link)
-    this.#bySubject.set(subjects.fromAgent(link.name), link)
+    const { name } = link.agent
+    agents.set(name, link.agent)
+    this.#links.set(name, link)
+    this.#bySubject.set(subjects.fromAgent(name), link)
     return link
   }
 
-  #removeLink(link: AgentLink): void {
-    this.#links.delete(link.name)
-    this.#bySubject.delete(this.#options.subjects.fromAgent(link.name))
+  #removeLink({ agent: { name } }: AgentLink): void {
+    this.#options.agents.delete(name)
+    this.#links.delete(name)
+    this.#bySubject.delete(this.#options.subjects.fromAgent(name))
   }
 
   #toAttach({ link }: AgentLink, nonce: number): Attach {
@@ -315,26 +323,22 @@ export class SessionAgents implements DirectoryListener {
 
   async #removeLost(link: AgentLink, reason: string): Promise<void> {
     const { jobs, listener, earlier } = this.#options
-    const { name } = link
-    if (link.isLost) return
-    link.isLost = true
+    const { agent } = link
+    const { name } = agent
+    if (agent.isLost) return
+    agent.isLost = true
     jobs.placement.setUsable(name, false)
     await this.#readLastResults(name)
     link.ignoreEvents()
     this.#removeLink(link)
     // This comes before any report, because the session submits the next attempt during a report.
     jobs.placement.removeNode(name)
-    const lostEarlier = earlier.removeAgent(link, reason)
-    const unbegun = earlier.findUnbegun(link)
-    // These jobs are not lost: their results have arrived, and their values are being read.
-    for (const one of link.jobs.toArray()) if (one.isEnding) jobs.detachFromAgent(one)
-    const all = link.jobs.toArray()
-    const oftenMoved = jobs.findExcessiveMoves(link)
-    const begun = all.filter((one) => one.isStarted || oftenMoved.has(one))
-    const moved = all.filter((one) => !one.isStarted && !oftenMoved.has(one))
-    const hasLeft = link.agent.announcement.state === 'gone' && all.length === 0
-    const leaving = link.abandoned.length > 0 ? agentClosedReason : null
-    const tasks = [...link.abandoned, ...begun.map(({ uid }) => uid)]
+    const lostEarlier = earlier.removeAgent(agent, reason)
+    const unbegun = earlier.findUnbegun(agent)
+    const { begun, moved } = jobs.divideLost(agent)
+    const hasLeft = agent.announcement.state === 'gone' && begun.length + moved.length === 0
+    const leaving = agent.abandoned.length > 0 ? agentClosedReason : null
+    const tasks = [...agent.abandoned, ...begun.map(({ uid }) => uid)]
     this.#reportLeft(name, hasLeft ? leaving : reason, tasks)
     if (moved.length > 0) {
       const fields = { count: moved.length, tasks: moved.map(({ uid }) => uid) }
@@ -345,7 +349,7 @@ export class SessionAgents implements DirectoryListener {
     const movedAttempts = ungrouped.map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
     // Lost attempts are noted before they are reported, so that a later start does not repeat them.
     const lost = [...lostEarlier, ...toLostAttempts(begun, name, reason)]
-    const noted = this.used.noteLost(link, lost, [...unbegun, ...movedAttempts])
+    const noted = this.used.noteLost(agent, lost, [...unbegun, ...movedAttempts])
     jobs.move(moved)
     jobs.detachLost(begun, name)
     this.#options.onChange()

@@ -29,7 +29,7 @@ import {
   type SessionUse,
   streamPrefix,
 } from '../wire/subjects.ts'
-import type { AgentDirectory } from './directory/agent-directory.ts'
+import type { AgentDirectory } from './agent-directory.ts'
 import { requestLatestStart, type NotedAgents, emptyNotes, readNotedAgents } from './used-agents.ts'
 
 const retryDelayMs = 500

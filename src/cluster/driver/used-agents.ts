@@ -22,7 +22,7 @@ import {
 } from '../wire/messages.ts'
 import { requestOwner, type Owner, processId } from '../wire/owner-request.ts'
 import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
-import type { AgentDirectory } from './directory/agent-directory.ts'
+import type { AgentDirectory } from './agent-directory.ts'
 
 export interface NotedAgents {
   /** The highest driver epoch in the notes; 0 without notes. */

@@ -1,6 +1,6 @@
 /** Decides from the past allocations of a kind whether more may be requested. Pure. */
 
-import type { WaitingWork } from '../../cluster/driver/placement/placement-state.ts'
+import type { WaitingWork } from '../../cluster/protocol/placement/placement-state.ts'
 import { backOffDelay } from '../../runtime/retry.ts'
 
 export interface PilotHistory {

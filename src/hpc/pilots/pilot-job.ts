@@ -1,6 +1,6 @@
 /** One allocation that the backend requested itself, from submission until its end. */
 
-import type { NodeLoad } from '../../cluster/driver/placement/placement-state.ts'
+import type { NodeLoad } from '../../cluster/protocol/placement/placement-state.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'

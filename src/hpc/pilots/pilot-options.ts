@@ -1,6 +1,6 @@
 /** The option `allocations`: the Slurm jobs that the HPC backend may request itself. */
 
-import { allocationLabel } from '../../cluster/driver/placement/job-group.ts'
+import { allocationLabel } from '../../cluster/protocol/placement/job-group.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import {
   definedFields,

@@ -1,6 +1,6 @@
 /** Decides which allocations to request and to release. Pure, so that tests can simulate it. */
 
-import type { WaitingWork } from '../../cluster/driver/placement/placement-state.ts'
+import type { WaitingWork } from '../../cluster/protocol/placement/placement-state.ts'
 import { type NodeResources, maxRanks } from '../../tasks/resource-fit.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
 import {

@@ -1,7 +1,7 @@
 /** Requests and releases allocations as waiting tasks require. */
 
-import { allocationLabel } from '../../cluster/driver/placement/job-group.ts'
-import type { ClusterLoad } from '../../cluster/driver/placement/placement-state.ts'
+import { allocationLabel } from '../../cluster/protocol/placement/job-group.ts'
+import type { ClusterLoad } from '../../cluster/protocol/placement/placement-state.ts'
 import { describeNode, describeRequest } from '../../tasks/resource-fit.ts'
 import { BackendError } from '../../foundation/errors.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'

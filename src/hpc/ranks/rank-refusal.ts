@@ -1,7 +1,7 @@
 /** Determines why an allocation can never run an MPI task. Pure. */
 
 import type { NodeCapacity, Refusal } from '../../backends/backend.ts'
-import { allocationLabel } from '../../cluster/driver/placement/job-group.ts'
+import { allocationLabel } from '../../cluster/protocol/placement/job-group.ts'
 import { describeNode, maxRanks } from '../../tasks/resource-fit.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'

@@ -9,7 +9,7 @@ import type { AttemptFacts, Job, TaskReport } from '../../backends/backend.ts'
 import type { CapturedOutput } from '../../backends/local/programs/protocol.ts'
 import type { ClusterConnection } from '../../cluster/driver/cluster-connection.ts'
 import type { ResultReport } from '../../cluster/wire/results.ts'
-import type { Clock } from '../../foundation/clock.ts'
+import { type Clock, readMoment } from '../../foundation/clock.ts'
 import { BackendError, TimeoutError, TuttiError } from '../../foundation/errors.ts'
 import { definedFields } from '../../foundation/options.ts'
 import { ExecutableFailedError, ExecutableNotFoundError } from '../../foundation/task-errors.ts'
@@ -238,8 +238,7 @@ export class RankTask implements RankOwner {
   }
 
   #now(): Moment {
-    const { clock } = this.#parts
-    return { monotonicMs: clock.monotonicMs(), wallSeconds: clock.now() }
+    return readMoment(this.#parts.clock)
   }
 }
 

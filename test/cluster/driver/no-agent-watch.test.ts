@@ -1,17 +1,15 @@
 import { expect, it } from 'vitest'
 import type { BackendListener, Job, TaskReport } from '../../../src/backends/backend.ts'
-import type {
-  AgentDirectory,
-  KnownAgent,
-} from '../../../src/cluster/driver/directory/agent-directory.ts'
-import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
-import { HeldNodes } from '../../../src/cluster/driver/placement/held-nodes.ts'
+import type { AgentDirectory, KnownAgent } from '../../../src/cluster/driver/agent-directory.ts'
+import { DriverJobs } from '../../../src/cluster/protocol/driver-jobs.ts'
+import { HeldNodes } from '../../../src/cluster/protocol/placement/held-nodes.ts'
 import { NoAgentWatch } from '../../../src/cluster/driver/no-agent-watch.ts'
 import { BackendError, messageOf } from '../../../src/foundation/errors.ts'
 import { resolveResources } from '../../../src/tasks/resources.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
 import { agentOf } from './links.ts'
+import { readMoment } from '../../../src/foundation/clock.ts'
 
 /** A directory that knows this agent alone. */
 const directoryOf = (known: KnownAgent): AgentDirectory =>
@@ -35,7 +33,7 @@ it('tasks wait for agents that may come, and fail with the reason when none will
   const report: BackendListener['report'] = ({ uid }, { kind, ...rest }) =>
     void told.push([uid, kind, 'error' in rest ? messageOf(rest.error) : ''])
   const clock = new ManualClock(0)
-  const jobs = new DriverJobs({ report, notice() {} }, clock)
+  const jobs = new DriverJobs({ report, notice() {} }, () => readMoment(clock))
   const directory = { agents: [], gone: [], unusable: [] } as Partial<AgentDirectory>
   let reason: BackendError | null = null
   const asked: number[] = []
@@ -61,7 +59,7 @@ it('tasks wait for agents that may come, and fail with the reason when none will
 it('tasks fail that no agent is there for long enough for, and none will be', () => {
   const told: string[] = []
   const report: BackendListener['report'] = ({ uid }) => void told.push(uid)
-  const jobs = new DriverJobs({ report, notice() {} }, new ManualClock(0))
+  const jobs = new DriverJobs({ report, notice() {} }, () => readMoment(new ManualClock(0)))
   const { announcement } = agentOf('short')
   jobs.addAgent(announcement, { ...announcement.facts, ahead: 0 })
   const watch = new NoAgentWatch(jobs, directoryOf(agentOf('short')), {
@@ -82,7 +80,7 @@ it('a task that no agent allows fails as soon as all agents are heard', async ()
   const told: string[] = []
   const clock = new ManualClock(0)
   const report: BackendListener['report'] = ({ uid }) => void told.push(uid)
-  const jobs = new DriverJobs({ report, notice() {} }, clock)
+  const jobs = new DriverJobs({ report, notice() {} }, () => readMoment(clock))
   const agent = agentOf('narrow')
   const announcement = { ...agent.announcement, only: 'functions' } as const
   jobs.addAgent(announcement, { ...announcement.facts, ahead: 0 })
@@ -108,7 +106,7 @@ it('a task that is canceled while another one is told to be refused ends once', 
     },
     notice() {},
   }
-  const jobs = new DriverJobs(listener, new ManualClock(0))
+  const jobs = new DriverJobs(listener, () => readMoment(new ManualClock(0)))
   const agent = agentOf('narrow')
   const announcement = { ...agent.announcement, only: 'functions' } as const
   jobs.addAgent(announcement, { ...announcement.facts, ahead: 0 })
@@ -135,8 +133,8 @@ it('a task for which services have left nothing fails after its time, and is tol
     if (end.kind === 'fail') told.push(messageOf(end.error))
   }
   const held = new HeldNodes()
-  const jobs = new DriverJobs({ report, notice() {} }, new ManualClock(0), {
-    links: new Map(),
+  const jobs = new DriverJobs({ report, notice() {} }, () => readMoment(new ManualClock(0)), {
+    agents: new Map(),
     secondsLeft: () => Infinity,
     held: held.open(),
   })

@@ -3,8 +3,8 @@ import type { Job, TaskReport } from '../../../src/backends/backend.ts'
 import type { Broker, BrokerStore, StoredMessage } from '../../../src/cluster/broker/broker.ts'
 import type { StoredObjects } from '../../../src/cluster/broker/stored-objects.ts'
 import type { AgentLink } from '../../../src/cluster/driver/agent-link.ts'
-import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
-import { EarlierRun } from '../../../src/cluster/driver/earlier/earlier-run.ts'
+import { DriverJobs } from '../../../src/cluster/protocol/driver-jobs.ts'
+import { EarlierRun } from '../../../src/cluster/protocol/earlier-run.ts'
 import { ResultReceiver } from '../../../src/cluster/driver/result-receiver.ts'
 import { encode } from '../../../src/cluster/wire/codec.ts'
 import { packCompletions } from '../../../src/cluster/wire/completions.ts'
@@ -16,7 +16,7 @@ import type {
   WireResult,
 } from '../../../src/cluster/wire/messages.ts'
 import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
-import type { Clock } from '../../../src/foundation/clock.ts'
+import { type Clock, readMoment } from '../../../src/foundation/clock.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
 import { linkOf } from './links.ts'
@@ -52,7 +52,7 @@ const openReceiver = (
     objects: objects as StoredObjects,
     jobs,
     earlier: new EarlierRun(),
-    agents: new Map([['first', link]]),
+    links: new Map([['first', link]]),
     onEvents: () => expect.unreachable(),
     onEarlier: () => expect.unreachable(),
     onRefused: (reason) => expect.unreachable(reason),
@@ -63,7 +63,9 @@ const openReceiver = (
 it('ends that come while a lost agent attaches again are recorded after its answer', async () => {
   const clock = new ManualClock()
   const stale: string[] = []
-  const jobs = new DriverJobs({ report() {}, notice: ({ kind }) => void stale.push(kind) }, clock)
+  const jobs = new DriverJobs({ report() {}, notice: ({ kind }) => void stale.push(kind) }, () =>
+    readMoment(clock),
+  )
   const published: unknown[] = []
   const publish = (subject: string, data: Uint8Array): void => {
     published.push(open(keys.toAgent, subject, data).payload)
@@ -80,13 +82,14 @@ it('ends that come while a lost agent attaches again are recorded after its answ
   const offer = { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }
   const told = { epoch: 1, offer, held: [], endsEpoch, endMessages: 0, unrecorded: [] }
   link.markAttached(received, { kind: 'attached', ...told }, false)
-  link.endMessages = 1
-  link.isMissingResults()
-  expect(link.isMissingResults()).toBe(true)
+  const { results } = link.agent
+  results.sent = 1
+  results.isMissing()
+  expect(results.isMissing()).toBe(true)
   await receiver.readStream(subjects.agentResults('first'))
   link.tick()
   expect([published, stale]).toEqual([[{ kind: 'recorded', through: 1, taken: 1 }], ['event']])
-  expect(link.isMissingResults()).toBe(false)
+  expect(results.isMissing()).toBe(false)
 })
 
 it('a large value that the server has lost is asked for until its agent stores it', async () => {
@@ -99,7 +102,7 @@ it('a large value that the server has lost is asked for until its agent stores i
       },
       notice() {},
     },
-    clock,
+    () => readMoment(clock),
   )
   const published: unknown[] = []
   const publish = (subject: string, data: Uint8Array): void => {
@@ -116,7 +119,7 @@ it('a large value that the server has lost is asked for until its agent stores i
   const told = { epoch: 1, offer, held: [], endsEpoch, endMessages: 0, unrecorded: [] }
   link.markAttached(receiver.acceptEpoch(endsEpoch), { kind: 'attached', ...told }, false)
   const one = jobs.add(jobOf('large'), 0)
-  jobs.assign(one, link, 0)
+  jobs.assign(one, link.agent, 0)
   const subject = subjects.agentResults('first')
   const end: WireResult = {
     index: 0,
@@ -159,13 +162,13 @@ it.each([
   'a running task that its agent ended (%s) belongs to what left with it, or not',
   (reason, left) => {
     const clock = new ManualClock()
-    const jobs = new DriverJobs({ report() {}, notice() {} }, clock)
+    const jobs = new DriverJobs({ report() {}, notice() {} }, () => readMoment(clock))
     const link = linkOf(clock, { publish() {} } as Partial<Broker> as Broker)
     const receiver = openReceiver(jobs, link, clock)
     const offer = { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }
     const told = { epoch: 1, offer, held: [], endsEpoch, endMessages: 0, unrecorded: [] }
     link.markAttached(receiver.acceptEpoch(endsEpoch), { kind: 'attached', ...told }, false)
-    jobs.assign(jobs.add(jobOf('task'), 0), link, 0)
+    jobs.assign(jobs.add(jobOf('task'), 0), link.agent, 0)
     const outcome = { kind: 'cancel', reason } as const
     const times = { beganMs: 0, atMs: 1, workerId: 'first/w1', facts: null }
     const ends = [{ index: 0, uid: 'task', attempt: 1, ...times, outcome }]
@@ -174,7 +177,7 @@ it.each([
     const message: ResultsMessage = { kind: 'ends', agent: 'first', ahead: 1, completions, ends }
     const header = { epoch: endsEpoch, number: 1, acknowledged: 0 }
     receiver.receive(subject, seal(keys.toDriver, subject, header, message))
-    expect(link.abandoned).toEqual(left)
+    expect(link.agent.abandoned).toEqual(left)
   },
 )
 
@@ -190,7 +193,7 @@ describe('ends of tasks that told something before', () => {
       report: ({ uid }: Job, { kind }: TaskReport) => void (kind === 'complete' && ended.push(uid)),
       notice() {},
     }
-    const jobs = new DriverJobs(listener, clock)
+    const jobs = new DriverJobs(listener, () => readMoment(clock))
     const published: unknown[] = []
     const publish = (subject: string, data: Uint8Array): void => {
       published.push(open(keys.toAgent, subject, data).payload)
@@ -199,7 +202,7 @@ describe('ends of tasks that told something before', () => {
     const receiver = openReceiver(jobs, link, clock)
     const told = { epoch: 1, offer, held: [], endsEpoch, endMessages: 0, unrecorded: [] }
     link.markAttached(receiver.acceptEpoch(endsEpoch), { kind: 'attached', ...told }, false)
-    jobs.assign(jobs.add(jobOf('teller'), 0), link, 0)
+    jobs.assign(jobs.add(jobOf('teller'), 0), link.agent, 0)
     const tell = (number: number): void => {
       const subject = subjects.fromAgent('first')
       const header = { epoch: 1, number, acknowledged: 0 }

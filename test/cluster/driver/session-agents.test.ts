@@ -2,14 +2,11 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import type { Job } from '../../../src/backends/backend.ts'
 import type { Broker } from '../../../src/cluster/broker/broker.ts'
 import type { SessionStream } from '../../../src/cluster/broker/session-stream.ts'
-import {
-  AgentDirectory,
-  type KnownAgent,
-} from '../../../src/cluster/driver/directory/agent-directory.ts'
+import { AgentDirectory, type KnownAgent } from '../../../src/cluster/driver/agent-directory.ts'
 import type { AgentLink } from '../../../src/cluster/driver/agent-link.ts'
-import { NumberSet } from '../../../src/cluster/driver/number-set.ts'
-import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
-import { EarlierRun } from '../../../src/cluster/driver/earlier/earlier-run.ts'
+import { NumberSet } from '../../../src/cluster/protocol/number-set.ts'
+import { DriverJobs } from '../../../src/cluster/protocol/driver-jobs.ts'
+import { EarlierRun } from '../../../src/cluster/protocol/earlier-run.ts'
 import type { ResultReceiver } from '../../../src/cluster/driver/result-receiver.ts'
 import { SessionAgents } from '../../../src/cluster/driver/session-agents.ts'
 import { emptyNotes } from '../../../src/cluster/driver/used-agents.ts'
@@ -25,6 +22,7 @@ import { jobOf } from '../../backends/local/fake-executor.ts'
 import { MemoryBroker } from '../memory-broker.ts'
 import { agentOf } from './links.ts'
 import { runOf, token, useOf } from '../test-token.ts'
+import { readMoment } from '../../../src/foundation/clock.ts'
 
 const keys = deriveKeys('a token of the test', runOf('session'))
 
@@ -64,7 +62,7 @@ class OneAgent {
       },
       notice() {},
     },
-    this.clock,
+    () => readMoment(this.clock),
   )
   readonly agents: SessionAgents
   /** The messages in the stream: the driver's start, and an agent that it uses. */
@@ -133,6 +131,7 @@ class OneAgent {
       results: results as ResultReceiver,
       stream: stream as SessionStream,
       earlier: this.earlier,
+      agents: new Map(),
       links: this.links,
       lossSeconds: 1,
       ownerTtlSeconds: 60,
@@ -156,8 +155,8 @@ describe('the agent of a session', () => {
     const job = one.jobs.add(jobOf('task'), 0)
     one.jobs.placement.push(job)
     expect([...one.jobs.placement.assign().keys()]).toEqual(['only'])
-    one.jobs.assign(job, link, 0)
-    one.jobs.reportStart(job, link, { beganMs: 0, workerId: 'only/w1' }, one.jobs.readTime())
+    one.jobs.assign(job, link.agent, 0)
+    one.jobs.reportStart(job, link.agent, { beganMs: 0, workerId: 'only/w1' }, one.jobs.readTime())
     const placedOn: string[] = []
     // As a session does it: the next attempt is submitted while the end of the last is reported.
     one.onFail = (failed) => {
@@ -268,7 +267,7 @@ describe('the agent of a session', () => {
     expect(one.links.size).toBe(0)
     one.attached.resolve()
     await one.agents.attachAll()
-    expect(one.links.get('only')?.isAttached).toBe(true)
+    expect(one.links.get('only')?.agent.isAttached).toBe(true)
   })
 
   it('an agent that is being attached is awaited by a later request to attach to all', async () => {

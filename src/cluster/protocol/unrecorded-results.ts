@@ -3,15 +3,7 @@
  * its store.
  */
 
-import type { ObjectToStore, StoredObjects } from '../broker/stored-objects.ts'
-
-export interface ResultStore {
-  readonly objects: StoredObjects
-  /** Recreates the stream if the server has lost it. Returns `false` if this run has no stream. */
-  openStream(): Promise<boolean>
-  /** Removes data that the stream no longer needs. Returns `false` if nothing was removed. */
-  makeRoom(): Promise<boolean>
-}
+import type { ObjectToStore } from '../broker/stored-objects.ts'
 
 export interface SealedResults {
   readonly number: number

@@ -1,8 +1,8 @@
 /** Converts times of agents' clocks. No event gets a time before its cause. */
 
 import type { Moment } from '../../tasks/lifecycle.ts'
-import type { AgentLink, DriverJob } from './agent-link.ts'
-import { type EventSource, toMoment } from './directory/clock-offset.ts'
+import type { DriverJob, RemoteAgent } from './remote-agent.ts'
+import { type EventSource, toMoment } from './clock-offset.ts'
 
 /**
  * Returns when an attempt began, and stores that time in `one`. `atMs` is when the attempt ended,
@@ -10,7 +10,7 @@ import { type EventSource, toMoment } from './directory/clock-offset.ts'
  */
 export function toStartMoment(
   one: DriverJob,
-  agent: AgentLink | null,
+  agent: RemoteAgent | null,
   { beganMs, atMs }: { readonly beganMs: number; readonly atMs: number },
   now: Moment,
 ): Moment {
@@ -24,11 +24,11 @@ export function toStartMoment(
 /** Returns the time of an event, which is never before the task's start or its earlier events. */
 export function toEventSeconds(
   one: DriverJob | undefined,
-  agent: EventSource['agent'],
+  offset: EventSource['offset'],
   atMs: number,
   now: Moment,
 ): number {
-  const localMs = shiftFromStart(one, atMs) ?? agent?.offset.toLocalMs(atMs) ?? now.monotonicMs
+  const localMs = shiftFromStart(one, atMs) ?? offset?.toLocalMs(atMs) ?? now.monotonicMs
   if (one === undefined) return toMoment(localMs, now).wallSeconds
   // A continued task may have begun before this start of the driver submitted it.
   const { wallSeconds } = toMoment(Math.max(localMs, one.submittedMs), now)
@@ -39,7 +39,7 @@ export function toEventSeconds(
 /** Returns the end of an attempt, which is never before a reported event of the attempt. */
 export function toEndMoment(
   one: DriverJob,
-  agent: AgentLink | null,
+  agent: RemoteAgent | null,
   atMs: number,
   now: Moment,
 ): Moment {
@@ -54,12 +54,12 @@ export function toEndMoment(
  */
 function toLocalMs(
   one: DriverJob,
-  agent: AgentLink | null,
+  agent: RemoteAgent | null,
   atMs: number,
   latestMs: number,
 ): number {
   if (agent === null) return latestMs
-  return Math.min(latestMs, Math.max(one.sinceMs, agent.agent.offset.toLocalMs(atMs)))
+  return Math.min(latestMs, Math.max(one.sinceMs, agent.offset.toLocalMs(atMs)))
 }
 
 /**

@@ -1,12 +1,12 @@
 /** The agents of a cluster, as known to a driver: connected, silent and lost ones. */
 
-import type { Clock } from '../../../foundation/clock.ts'
-import { BackendError, messageOf } from '../../../foundation/errors.ts'
-import type { Log } from '../../../foundation/log.ts'
-import { poll } from '../../../runtime/retry.ts'
-import { SilenceWatch, type WatchedProcess } from '../../../runtime/silence-watch.ts'
-import type { Broker } from '../../broker/broker.ts'
-import { requestAnswer } from '../../wire/answers.ts'
+import type { Clock } from '../../foundation/clock.ts'
+import { BackendError, messageOf } from '../../foundation/errors.ts'
+import type { Log } from '../../foundation/log.ts'
+import { poll } from '../../runtime/retry.ts'
+import { SilenceWatch, type WatchedProcess } from '../../runtime/silence-watch.ts'
+import type { Broker } from '../broker/broker.ts'
+import { requestAnswer } from '../wire/answers.ts'
 import {
   type Keys,
   newNonce,
@@ -17,20 +17,20 @@ import {
   seal,
   VersionMismatchError,
   WrongSignatureError,
-} from '../../wire/envelope.ts'
+} from '../wire/envelope.ts'
 import {
   type AgentRequest,
   type Announcement,
   expectMessage,
   type WatcherReport,
-} from '../../wire/messages.ts'
+} from '../wire/messages.ts'
 import {
   agentSubject,
   announcementSubject,
   discoverySubject,
   watcherSubject,
-} from '../../wire/subjects.ts'
-import { ClockOffset } from './clock-offset.ts'
+} from '../wire/subjects.ts'
+import { ClockOffset } from '../protocol/clock-offset.ts'
 
 export interface KnownAgent {
   readonly announcement: Announcement

@@ -1,17 +1,17 @@
 import { describe, expect, it } from 'vitest'
-import { AgentDirectory } from '../../../../src/cluster/driver/directory/agent-directory.ts'
-import { deriveKeys, emptyHeader, open, seal } from '../../../../src/cluster/wire/envelope.ts'
-import type { WatcherReport } from '../../../../src/cluster/wire/messages.ts'
+import { AgentDirectory } from '../../../src/cluster/driver/agent-directory.ts'
+import { deriveKeys, emptyHeader, open, seal } from '../../../src/cluster/wire/envelope.ts'
+import type { WatcherReport } from '../../../src/cluster/wire/messages.ts'
 import {
   agentSubject,
   announcementSubject,
   discoverySubject,
   watcherSubject,
-} from '../../../../src/cluster/wire/subjects.ts'
-import type { Clock } from '../../../../src/foundation/clock.ts'
-import { ManualClock } from '../../../../src/testing/manual-clock.ts'
-import { MemoryBroker } from '../../memory-broker.ts'
-import { agentOf } from '../links.ts'
+} from '../../../src/cluster/wire/subjects.ts'
+import type { Clock } from '../../../src/foundation/clock.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { MemoryBroker } from '../memory-broker.ts'
+import { agentOf } from './links.ts'
 
 const keys = deriveKeys('a token of the test', null)
 

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest'
 import {
   type SealedResults,
   UnrecordedResults,
-} from '../../../src/cluster/agent/unrecorded-results.ts'
+} from '../../../src/cluster/protocol/unrecorded-results.ts'
 
 const mebibyte = 1024 * 1024
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
-import { NumberSet } from '../../../src/cluster/driver/number-set.ts'
+import { NumberSet } from '../../../src/cluster/protocol/number-set.ts'
 import { assertProperty } from '../../property.ts'
 
 const number = fc.integer({ min: 1, max: 12 })

@@ -1,26 +1,25 @@
 /** Continues tasks where an earlier start of the driver left them. */
 
-import { type BackendListener, toEventNotice } from '../../../backends/backend.ts'
-import { TaskMoved } from '../../../events/library-events.ts'
-import type { Moment } from '../../../tasks/lifecycle.ts'
+import { type BackendListener, toEventNotice } from '../../backends/backend.ts'
+import { TaskMoved } from '../../events/library-events.ts'
 import {
   type AgentReport,
   type AgentStart,
   type HeldJob,
   type JobReference,
   type WireResult,
-} from '../../wire/messages.ts'
-import type { AgentLink, DriverJob } from '../agent-link.ts'
-import type { DriverJobs } from '../driver-jobs.ts'
+} from '../wire/messages.ts'
+import type { DriverJob, RemoteAgent } from './remote-agent.ts'
+import type { DriverJobs } from './driver-jobs.ts'
 import type { EarlierRun, ResultSource } from './earlier-run.ts'
-import type { ReceivedMessage } from '../recorded-messages.ts'
+import type { ReceivedMessage } from './recorded-messages.ts'
 
 export interface ContinuedJobsOptions {
   readonly jobs: DriverJobs
   readonly earlier: EarlierRun
   /** `message` is `null` if the agent no longer keeps it. */
   readonly reportResult: (one: DriverJob, end: WireResult, message: ReceivedMessage | null) => void
-  readonly agents: ReadonlyMap<string, AgentLink>
+  readonly agents: ReadonlyMap<string, RemoteAgent>
   readonly listener: BackendListener
   /** Called with attempts that a missing agent may have begun. Their numbers are not used again. */
   readonly onSkipped: (agent: AgentStart, moved: readonly JobReference[]) => void
@@ -79,12 +78,9 @@ export class ContinuedJobs {
   }
 
   /** Reports starts and events. Keeps events of tasks that were not submitted again yet. */
-  handleReport(
-    agent: AgentLink,
-    report: Pick<AgentReport, 'starts' | 'events'>,
-    now: Moment,
-  ): void {
+  handleReport(agent: RemoteAgent, report: Pick<AgentReport, 'starts' | 'events'>): void {
     const { earlier, jobs } = this.#options
+    const now = jobs.readTime()
     for (const { index, uid, attempt, atMs, workerId, ...known } of report.starts) {
       const one = jobs.find(index, uid, attempt)
       const start = { beganMs: atMs, workerId, ...known }
@@ -99,7 +95,11 @@ export class ContinuedJobs {
   }
 
   /** Reports the kept events of a task after the start of the task. */
-  #reportPending(one: DriverJob, agent: AgentLink | null, left: HeldJob & { atMs?: number }): void {
+  #reportPending(
+    one: DriverJob,
+    agent: RemoteAgent | null,
+    left: HeldJob & { atMs?: number },
+  ): void {
     const { jobs, earlier } = this.#options
     const pending = earlier.removeEvents(one.uid)
     if (pending.length === 0) return
@@ -144,9 +144,9 @@ export class ContinuedJobs {
 
   #findMessage({ agent, epoch, number }: ResultSource): ReceivedMessage | null {
     const { jobs, agents } = this.#options
-    const link = agents.get(agent)
-    if (link?.endsEpoch !== epoch || !link.isUnread(number)) return null
-    return jobs.recorded.createMessage(link, number, 1)
+    const found = agents.get(agent)
+    if (found?.results.epoch !== epoch || !found.results.isUnread(number)) return null
+    return jobs.recorded.createMessage(found, number, 1)
   }
 
   /**
@@ -160,7 +160,7 @@ export class ContinuedJobs {
     jobs.requeue([one])
   }
 
-  #matchPlaced(one: DriverJob, agent: AgentLink): void {
+  #matchPlaced(one: DriverJob, agent: RemoteAgent): void {
     const { jobs, earlier } = this.#options
     if (one.group !== null) return
     if (!earlier.hasEnded(one.uid, one.wireAttempt)) return this.#chooseHolder(one, agent)
@@ -173,7 +173,7 @@ export class ContinuedJobs {
    * Decides which of two agents continues a job that both have. The agent that was found late
    * continues it only if it has begun the attempt and `agent` has not.
    */
-  #chooseHolder(one: DriverJob, agent: AgentLink): void {
+  #chooseHolder(one: DriverJob, agent: RemoteAgent): void {
     const { jobs, earlier } = this.#options
     const { uid, wireAttempt } = one
     const other = earlier.getHeld(uid)

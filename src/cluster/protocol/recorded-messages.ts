@@ -5,7 +5,7 @@
 
 import type { Job } from '../../backends/backend.ts'
 import { Fifo } from '../../runtime/fifo.ts'
-import type { AgentLink } from './agent-link.ts'
+import type { RemoteAgent } from './remote-agent.ts'
 
 /** Results that were reported in succession and come from the same message, or from no message. */
 interface ReportRun {
@@ -15,7 +15,7 @@ interface ReportRun {
 }
 
 export interface ReceivedMessage {
-  readonly agent: AgentLink
+  readonly agent: RemoteAgent
   readonly number: number
   /** The number of results in the message that are not recorded yet. */
   left: number
@@ -27,7 +27,7 @@ export class RecordedMessages {
   readonly #runs = new Fifo<ReportRun>()
   #last: ReportRun | null = null
 
-  createMessage(agent: AgentLink, number: number, count: number): ReceivedMessage {
+  createMessage(agent: RemoteAgent, number: number, count: number): ReceivedMessage {
     return { agent, number, left: count, isLost: false }
   }
 
@@ -76,6 +76,6 @@ export class RecordedMessages {
 function settleResult(message: ReceivedMessage): void {
   const { agent, number, isLost } = message
   if (--message.left > 0) return
-  if (isLost) agent.markLost(number)
-  else agent.markRecorded(number)
+  if (isLost) agent.results.markLost(number)
+  else agent.results.markRecorded(number)
 }

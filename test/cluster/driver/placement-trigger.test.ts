@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
-import { PlacementTrigger } from '../../../../src/cluster/driver/placement/placement-trigger.ts'
-import { ManualClock } from '../../../../src/testing/manual-clock.ts'
+import { PlacementTrigger } from '../../../src/cluster/driver/placement-trigger.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
 
 /** A trigger whose placements take all that waits. */
 function createTrigger() {

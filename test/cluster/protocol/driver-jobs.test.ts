@@ -1,14 +1,14 @@
-import type { DriverJob } from '../../../src/cluster/driver/agent-link.ts'
+import type { DriverJob } from '../../../src/cluster/protocol/remote-agent.ts'
 import { expect, it } from 'vitest'
-import type { Broker } from '../../../src/cluster/broker/broker.ts'
-import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
-import { ClockOffset } from '../../../src/cluster/driver/directory/clock-offset.ts'
-import { toEndMoment } from '../../../src/cluster/driver/job-times.ts'
+import { DriverJobs } from '../../../src/cluster/protocol/driver-jobs.ts'
+import { ClockOffset } from '../../../src/cluster/protocol/clock-offset.ts'
+import { toEndMoment } from '../../../src/cluster/protocol/job-times.ts'
 import { TaskProgress } from '../../../src/events/library-events.ts'
 import type { Moment } from '../../../src/tasks/lifecycle.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
-import { linkOf } from './links.ts'
+import { remoteAgentOf } from '../driver/links.ts'
+import { readMoment } from '../../../src/foundation/clock.ts'
 
 it('an event of a task lies between its start and its end when the offset changes', async () => {
   const clock = new ManualClock(0)
@@ -23,13 +23,13 @@ it('an event of a task lies between its start and its end when the offset change
         times['event'] = (notice.fields as { readonly event_time: number }).event_time
       },
     },
-    clock,
+    () => readMoment(clock),
   )
   const offset = new ClockOffset()
   offset.add(0, 20, 20, 40)
-  const agent = linkOf(clock, { publish() {} } as Partial<Broker> as Broker, offset)
-  jobs.placement.addNode('first', agent.agent.announcement.facts, {
-    ...agent.agent.announcement.facts,
+  const agent = remoteAgentOf('first', offset)
+  jobs.placement.addNode('first', agent.announcement.facts, {
+    ...agent.announcement.facts,
     ahead: 0,
   })
   const one = jobs.add(jobOf('told'), 0)
@@ -58,9 +58,9 @@ it('events of a task keep their order when its clocks are read at different mome
         times.push((notice.fields as { readonly event_time: number }).event_time)
       },
     },
-    clock,
+    () => readMoment(clock),
   )
-  const agent = linkOf(clock, { publish() {} } as Partial<Broker> as Broker)
+  const agent = remoteAgentOf('first')
   const one = jobs.add(jobOf('told'), 0)
   jobs.assign(one, agent, 0)
   await clock.advance(1000)
@@ -80,13 +80,12 @@ it('events of a task keep their order when its clocks are read at different mome
 })
 
 it('an attempt counts as begun after three lost nodes that could run it at once', () => {
-  const clock = new ManualClock(0)
-  const jobs = new DriverJobs({ report() {}, notice() {} }, clock)
+  const jobs = new DriverJobs({ report() {}, notice() {} }, () => readMoment(new ManualClock(0)))
   const lose = (...held: DriverJob[]): string[] => {
     // With one core: the jobs behind the first one have not started.
-    const agent = linkOf(clock, { publish() {} } as Partial<Broker> as Broker)
+    const agent = remoteAgentOf('first')
     for (const one of held) jobs.assign(one, agent, 0)
-    const counted = [...jobs.findExcessiveMoves(agent)]
+    const counted = jobs.divideLost(agent).begun
     for (const one of held) agent.jobs.delete(one)
     return counted.map(({ uid }) => uid)
   }

@@ -1,6 +1,6 @@
 /** A set of message numbers, for example those of the messages that have arrived. */
 
-interface Range {
+export interface NumberRange {
   readonly from: number
   readonly to: number
 }
@@ -8,7 +8,7 @@ interface Range {
 /** A set of positive integers. Efficient if they are added almost in order. */
 export class NumberSet {
   /** Ascending ranges with gaps. The first one includes 0, which is no message number. */
-  readonly #ranges: Range[] = [{ from: 0, to: 0 }]
+  readonly #ranges: NumberRange[] = [{ from: 0, to: 0 }]
 
   /** All numbers up to this one are in the set. */
   get through(): number {
@@ -26,7 +26,7 @@ export class NumberSet {
   }
 
   /** Adds a range except some numbers. The cost does not depend on the length of the range. */
-  addRange({ from, to }: Range, except: readonly number[]): void {
+  addRange({ from, to }: NumberRange, except: readonly number[]): void {
     let next = from
     for (const one of except.toSorted((a, b) => a - b)) {
       if (one < next || one > to) continue
@@ -40,7 +40,7 @@ export class NumberSet {
     for (const range of other.#ranges) this.addRange(range, except)
   }
 
-  #mergeRange({ from, to }: Range): void {
+  #mergeRange({ from, to }: NumberRange): void {
     const first = this.#ranges.findLastIndex((range) => range.to < from - 1) + 1
     const end = this.#ranges.findLastIndex((range) => range.from <= to + 1) + 1
     const joined = this.#ranges.slice(first, end)

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { Placement } from '../../../../src/cluster/driver/placement/placement.ts'
-import { toWaitingWork } from '../../../../src/cluster/driver/placement/placement-state.ts'
-import type { PlacedJob } from '../../../../src/cluster/driver/placement/shapes.ts'
+import { Placement } from '../../../../src/cluster/protocol/placement/placement.ts'
+import { toWaitingWork } from '../../../../src/cluster/protocol/placement/placement-state.ts'
+import type { PlacedJob } from '../../../../src/cluster/protocol/placement/shapes.ts'
 import type { NodeFacts, Offer } from '../../../../src/cluster/wire/messages.ts'
 import { type ResourceRequest, resolveResources } from '../../../../src/tasks/resources.ts'
 

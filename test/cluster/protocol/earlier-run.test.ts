@@ -1,28 +1,27 @@
 import { describe, expect, it } from 'vitest'
-import type { Broker } from '../../../../src/cluster/broker/broker.ts'
-import type { AgentLink } from '../../../../src/cluster/driver/agent-link.ts'
-import { ContinuedJobs } from '../../../../src/cluster/driver/earlier/continued-jobs.ts'
-import { DriverJobs } from '../../../../src/cluster/driver/driver-jobs.ts'
-import { EarlierRun } from '../../../../src/cluster/driver/earlier/earlier-run.ts'
-import { RecordedMessages } from '../../../../src/cluster/driver/recorded-messages.ts'
-import { packCompletions } from '../../../../src/cluster/wire/completions.ts'
-import { toErrorRecord } from '../../../../src/foundation/error-record.ts'
-import { deriveKeys, open } from '../../../../src/cluster/wire/envelope.ts'
-import type { ResultsMessage, HeldJob, WireResult } from '../../../../src/cluster/wire/messages.ts'
-import { ManualClock } from '../../../../src/testing/manual-clock.ts'
-import { jobOf, jobsOf } from '../../../backends/local/fake-executor.ts'
-import { runOf } from '../../test-token.ts'
-import { linkOf } from '../links.ts'
+import type { Broker } from '../../../src/cluster/broker/broker.ts'
+import { ContinuedJobs } from '../../../src/cluster/protocol/continued-jobs.ts'
+import { DriverJobs } from '../../../src/cluster/protocol/driver-jobs.ts'
+import { EarlierRun } from '../../../src/cluster/protocol/earlier-run.ts'
+import { RecordedMessages } from '../../../src/cluster/protocol/recorded-messages.ts'
+import { packCompletions } from '../../../src/cluster/wire/completions.ts'
+import { toErrorRecord } from '../../../src/foundation/error-record.ts'
+import { deriveKeys, open } from '../../../src/cluster/wire/envelope.ts'
+import type { ResultsMessage, HeldJob, WireResult } from '../../../src/cluster/wire/messages.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { jobOf, jobsOf } from '../../backends/local/fake-executor.ts'
+import { runOf } from '../test-token.ts'
+import { linkOf, remoteAgentOf } from '../driver/links.ts'
+import { readMoment } from '../../../src/foundation/clock.ts'
+import type { RemoteAgent } from '../../../src/cluster/protocol/remote-agent.ts'
 
-/** Only its identity counts here, and the results that are reported as recorded. */
+/** An agent, and its messages that were marked. */
 function createAgent() {
   const [recorded, lost]: [number[], number[]] = [[], []]
-  const link = {
-    markRecorded: (number: number) => void recorded.push(number),
-    markLost: (number: number) => void lost.push(number),
-    cancel() {},
-  }
-  return { link: link as unknown as AgentLink, recorded, lost }
+  const agent = remoteAgentOf('first')
+  agent.results.markRecorded = (number) => void recorded.push(number)
+  agent.results.markLost = (number) => void lost.push(number)
+  return { agent, recorded, lost }
 }
 
 const held = (uid: string, attempt: number): HeldJob => ({
@@ -62,10 +61,10 @@ const onSkipped = (): never => expect.unreachable('no agent is missing')
 describe('what an earlier start left', () => {
   it('an earlier run gives the latest attempt of each task once', () => {
     const earlier = new EarlierRun()
-    const { link } = createAgent()
+    const { agent } = createAgent()
     expect(earlier.isEmpty).toBe(true)
     earlier.addResults(message(end('ended', 2), end('ended', 1), end('retried', 1)), 1, 1)
-    earlier.addHeld(link, [held('retried', 2), held('retried', 1), held('running', 1)])
+    earlier.addHeld(agent, [held('retried', 2), held('retried', 1), held('running', 1)])
     expect(earlier.takeContinuation('ended', 1)).toEqual({
       end: end('ended', 2),
       attempt: 2,
@@ -73,7 +72,7 @@ describe('what an earlier start left', () => {
     })
     expect(earlier.takeContinuation('ended', 1)).toBe(null)
     expect(earlier.takeContinuation('retried', 1)).toEqual({
-      adoption: { agent: link, held: held('retried', 2) },
+      adoption: { agent, held: held('retried', 2) },
       attempt: 2,
       uncounted: 0,
     })
@@ -100,7 +99,7 @@ describe('what an earlier start left', () => {
 
   it('an earlier run skips attempts that were canceled with their driver', () => {
     const earlier = new EarlierRun()
-    const { link } = createAgent()
+    const { agent } = createAgent()
     earlier.addResults(message(canceled('again', 1), canceled('again', 2)), 1, 1)
     earlier.addResults(
       message(canceled('failed', 1), failure('failed', 2), canceled('failed', 3)),
@@ -108,7 +107,7 @@ describe('what an earlier start left', () => {
       1,
     )
     earlier.addResults(message(failure('held', 1), canceled('held', 2)), 1, 1)
-    earlier.addHeld(link, [held('held', 3)])
+    earlier.addHeld(agent, [held('held', 3)])
     expect(earlier.takeContinuation('again', 1)).toEqual({ attempt: 3, uncounted: 2 })
     expect(earlier.takeContinuation('failed', 1)).toMatchObject({
       end: { attempt: 2 },
@@ -120,7 +119,7 @@ describe('what an earlier start left', () => {
 
   it('an earlier run counts attempts on a lost agent as failures', () => {
     const earlier = new EarlierRun()
-    const [lost, other] = [createAgent().link, createAgent().link]
+    const [lost, other] = [createAgent().agent, createAgent().agent]
     earlier.addHeld(lost, [held('one', 2), { ...held('waiting', 1), beganMs: null }])
     earlier.addHeld(other, [held('two', 1)])
     expect(earlier.removeAgent(lost, 'gone')).toMatchObject([{ uid: 'one', attempt: 2 }])
@@ -172,9 +171,9 @@ describe('what an earlier start left', () => {
 describe('messages of agents', () => {
   it('messages of agents are recorded when all of their results are, in order', () => {
     const messages = new RecordedMessages()
-    const { link, recorded } = createAgent()
-    const first = messages.createMessage(link, 1, 2)
-    const second = messages.createMessage(link, 2, 3)
+    const { agent, recorded } = createAgent()
+    const first = messages.createMessage(agent, 1, 2)
+    const second = messages.createMessage(agent, 2, 3)
     const [a, b, c, d, e, f] = [
       jobOf('a'),
       jobOf('b'),
@@ -195,16 +194,19 @@ describe('messages of agents', () => {
     expect(recorded).toEqual([1])
     messages.markRecorded([e])
     expect(recorded).toEqual([1, 2])
-    messages.markReported(messages.createMessage(link, 3, 1), f)
+    messages.markReported(messages.createMessage(agent, 3, 1), f)
     messages.markRecorded([f])
     expect(recorded).toEqual([1, 2, 3])
   })
 
   it('row 124: messages of agents are lost if the session left out one of their results', () => {
     const messages = new RecordedMessages()
-    const { link, recorded, lost } = createAgent()
+    const { agent, recorded, lost } = createAgent()
     const jobs = jobsOf(5)
-    const [first, second] = [messages.createMessage(link, 1, 2), messages.createMessage(link, 2, 2)]
+    const [first, second] = [
+      messages.createMessage(agent, 1, 2),
+      messages.createMessage(agent, 2, 2),
+    ]
     for (const [at, job] of jobs.entries()) {
       messages.markReported([first, first, second, second, null][at] ?? null, job)
     }
@@ -224,16 +226,16 @@ it('an end of an earlier start is taken, although its attempt was sent to an age
     published.push(open(toAgent, subject, data).payload)
   }
   const link = linkOf(clock, { publish, maxPayload: 1_000_000 } as Partial<Broker> as Broker)
-  const links = new Map([['first', link]])
+  const { agent } = link
   const listener = { report() {}, notice() {} }
-  const jobs = new DriverJobs(listener, clock)
-  const { facts } = link.agent.announcement
-  jobs.addAgent(link.agent.announcement, { ...facts, ahead: 4 })
+  const jobs = new DriverJobs(listener, () => readMoment(clock))
+  const { facts } = agent.announcement
+  jobs.addAgent(agent.announcement, { ...facts, ahead: 4 })
   for (const uid of ['ended', 'other', 'retried']) {
     jobs.placement.push(jobs.add(jobOf(uid), 0))
   }
-  for (const one of jobs.placement.assign().get('first') ?? []) jobs.assign(one, link, 0)
-  expect(link.jobs.toArray()).toHaveLength(3)
+  for (const one of jobs.placement.assign().get('first') ?? []) jobs.assign(one, agent, 0)
+  expect(agent.jobs.toArray()).toHaveLength(3)
   const earlier = new EarlierRun()
   const taken: unknown[] = []
   const reportResult = ({ uid }: { readonly uid: string }, one: WireResult): void => {
@@ -243,14 +245,14 @@ it('an end of an earlier start is taken, although its attempt was sent to an age
     jobs,
     earlier,
     reportResult,
-    agents: links,
+    agents: new Map([['first', agent]]),
     listener,
     onSkipped,
   })
   earlier.addResults(message(end('ended', 1), canceled('retried', 1)), 1, 1)
   continued.continueWaitingJobs()
   expect(taken).toEqual([['ended', { kind: 'complete', value: 1 }]])
-  expect(link.jobs.toArray().map(({ uid }) => uid)).toEqual(['other', 'retried'])
+  expect(agent.jobs.toArray().map(({ uid }) => uid)).toEqual(['other', 'retried'])
   await clock.advance(0)
   const reason = 'an earlier start has ended it'
   expect(published).toEqual([{ kind: 'cancel', jobs: [['ended', 1]], reason }])
@@ -260,7 +262,7 @@ it('a begun attempt of a missing agent is skipped and reported, whatever its num
   const moved: unknown[] = []
   const skipped: unknown[] = []
   const listener = { report() {}, notice: (notice: unknown) => void moved.push(notice) }
-  const jobs = new DriverJobs(listener, new ManualClock())
+  const jobs = new DriverJobs(listener, () => readMoment(new ManualClock()))
   for (const isRetry of [false, true]) {
     const uid = isRetry ? 'retried' : 'resumed'
     jobs.placement.push(jobs.add({ ...jobOf(uid), attempt: 2, isRetry }, 0))
@@ -285,23 +287,20 @@ it.each([
   [true, 'first', 'late'],
 ])('one of two agents goes on with an attempt that both have', (isStarted, kept, other) => {
   const clock = new ManualClock()
-  const link = linkOf(clock, {} as Broker)
   const cancels: unknown[] = []
-  link.cancel = ([uid, attempt]) => void cancels.push(['first', uid, attempt])
-  const late = linkOf(clock, {} as Broker)
-  Object.assign(late, { name: 'late' })
-  late.cancel = ([uid, attempt]) => void cancels.push(['late', uid, attempt])
-  const agents = new Map([link, late].map((one) => [one.name, one]))
+  const agentOf = (name: string): RemoteAgent =>
+    remoteAgentOf(name, undefined, (uid, attempt) => cancels.push([name, uid, attempt]))
+  const [first, late] = [agentOf('first'), agentOf('late')]
+  const agents = new Map([first, late].map((agent) => [agent.name, agent]))
   const moved: unknown[] = []
   const listener = { report() {}, notice: (notice: unknown) => void moved.push(notice) }
-  const jobs = new DriverJobs(listener, clock)
-  const { announcement } = link.agent
-  for (const { name } of [link, late]) {
-    jobs.addAgent({ ...announcement, name }, { ...announcement.facts, ahead: 1 })
+  const jobs = new DriverJobs(listener, () => readMoment(clock))
+  for (const { announcement } of [first, late]) {
+    jobs.addAgent(announcement, { ...announcement.facts, ahead: 1 })
   }
   const one = jobs.add(jobOf('both'), 0)
-  jobs.assign(one, link, 0)
-  if (isStarted) jobs.reportStart(one, link, { beganMs: 0, workerId: 'first/1' }, jobs.readTime())
+  jobs.assign(one, first, 0)
+  if (isStarted) jobs.reportStart(one, first, { beganMs: 0, workerId: 'first/1' }, jobs.readTime())
   const earlier = new EarlierRun()
   const reportResult = (): never => expect.unreachable()
   const continued = new ContinuedJobs({ jobs, earlier, reportResult, agents, listener, onSkipped })

@@ -11,15 +11,18 @@ import { TaggedJob } from '../../backends/job-tag.ts'
 import { byTurn } from '../../backends/local/job-queue.ts'
 import { resolveEventClass } from '../../events/define-event.ts'
 import { StaleResult } from '../../events/library-events.ts'
-import type { Clock } from '../../foundation/clock.ts'
 import { WorkerLostError } from '../../foundation/errors.ts'
 import type { Moment } from '../../tasks/lifecycle.ts'
 import type { ResultReport } from '../wire/results.ts'
-import type { Announcement, Offer, ReturnedJob, WireEvent } from '../wire/messages.ts'
-import { type AgentLink, DriverJob, type DriverJobGroup } from './agent-link.ts'
+import type { Announcement, JobReference, Offer, ReturnedJob, WireEvent } from '../wire/messages.ts'
+import {
+  DriverJob,
+  type DriverJobGroup,
+  type GroupOptions,
+  type RemoteAgent,
+} from './remote-agent.ts'
 import { AgentRefusals } from './agent-refusals.ts'
-import type { GroupOptions } from './cluster-connection.ts'
-import type { EventSource } from './directory/clock-offset.ts'
+import type { EventSource } from './clock-offset.ts'
 import { toEventSeconds, toStartMoment } from './job-times.ts'
 import { type HeldView, noHeldNodes } from './placement/held-nodes.ts'
 import { toRunningRequest } from './placement/job-group.ts'
@@ -36,14 +39,14 @@ interface ReportedStart {
 }
 
 export interface PlacementParts {
-  readonly links: ReadonlyMap<string, AgentLink>
+  readonly agents: ReadonlyMap<string, RemoteAgent>
   readonly secondsLeft: (node?: string) => number
   readonly horizons?: readonly number[]
   readonly held: HeldView
 }
 
 const defaultPlacementParts: PlacementParts = {
-  links: new Map(),
+  agents: new Map(),
   secondsLeft: () => Infinity,
   held: noHeldNodes,
 }
@@ -65,9 +68,13 @@ export class DriverJobs {
   readonly recorded = new RecordedMessages()
   readonly refusals = new AgentRefusals()
   readonly held: HeldView
+  /**
+   * Reads both clocks. Called once per message, because reading them costs more than handling a
+   * job.
+   */
+  readonly readTime: () => Moment
   readonly #listener: BackendListener
-  readonly #clock: Clock
-  readonly #parts: PlacementParts
+  readonly #agents: ReadonlyMap<string, RemoteAgent>
   readonly #table = new JobTable()
   /** By task: the attempt number for agents minus the attempt number of the session. */
   readonly #skippedNumbers = new Map<string, number>()
@@ -78,17 +85,17 @@ export class DriverJobs {
 
   constructor(
     listener: BackendListener,
-    clock: Clock,
+    readTime: () => Moment,
     parts: PlacementParts = defaultPlacementParts,
   ) {
-    const { links, secondsLeft, horizons = [], held } = parts
-    const jobsAt = (name: string): readonly DriverJob[] => links.get(name)?.jobs.toArray() ?? []
-    this.#parts = parts
+    const { agents, secondsLeft, horizons = [], held } = parts
+    const jobsAt = (name: string): readonly DriverJob[] => agents.get(name)?.jobs.toArray() ?? []
+    this.#agents = agents
     this.held = held
     this.#listener = listener
-    this.#clock = clock
+    this.readTime = readTime
     const running: PlacementTimes['running'] = (name) => {
-      const nowMs = clock.monotonicMs()
+      const nowMs = readTime().monotonicMs
       return jobsAt(name).map((one) => toRunningRequest(one, nowMs))
     }
     this.placement = new Placement({ secondsLeft, running, horizons }, held)
@@ -178,7 +185,7 @@ export class DriverJobs {
     this.placement.addNode(name, facts, offer, { only, allow })
   }
 
-  assign(one: DriverJob, agent: AgentLink, nowMs: number): void {
+  assign(one: DriverJob, agent: RemoteAgent, nowMs: number): void {
     one.agent = agent
     one.sinceMs = nowMs
     agent.jobs.add(one)
@@ -186,7 +193,7 @@ export class DriverJobs {
     one.group.onPlaced(one.group.jobs.map((member) => member.agent?.name ?? ''))
   }
 
-  adopt(one: DriverJob, agent: AgentLink): void {
+  adopt(one: DriverJob, agent: RemoteAgent): void {
     this.placement.addRunning(agent.name, one)
     // The time when the job was sent is unknown.
     this.assign(one, agent, -Infinity)
@@ -196,7 +203,7 @@ export class DriverJobs {
    * Puts jobs that the agent returned back into the queue. Returns `true` if the agent does not
    * allow some of them.
    */
-  acceptReturned(agent: AgentLink, returned: readonly ReturnedJob[]): boolean {
+  acceptReturned(agent: RemoteAgent, returned: readonly ReturnedJob[]): boolean {
     let hasRefused = false
     const accepted: DriverJob[] = []
     for (const { index, uid, attempt, notAllowed } of returned) {
@@ -214,7 +221,7 @@ export class DriverJobs {
 
   requeue(jobs: readonly DriverJob[]): void {
     const requeued: DriverJob[] = []
-    const nowMs = this.#clock.monotonicMs()
+    const nowMs = this.readTime().monotonicMs
     for (const one of jobs) {
       this.detachFromAgent(one)
       one.sinceMs = nowMs
@@ -228,12 +235,28 @@ export class DriverJobs {
   }
 
   /**
+   * Divides the jobs of a lost agent into those that count as begun, which fail, and the others,
+   * which move to other agents.
+   */
+  divideLost(agent: RemoteAgent): {
+    readonly begun: readonly DriverJob[]
+    readonly moved: readonly DriverJob[]
+  } {
+    // These jobs are not lost: their results have arrived, and their values are being read.
+    for (const one of agent.jobs.toArray()) if (one.isEnding) this.detachFromAgent(one)
+    const oftenMoved = this.#findExcessiveMoves(agent)
+    const hasBegun = (one: DriverJob): boolean => one.isStarted || oftenMoved.has(one)
+    const all = agent.jobs.toArray()
+    return { begun: all.filter(hasBegun), moved: all.filter((one) => !hasBegun(one)) }
+  }
+
+  /**
    * Counts a move for each job that the lost node may have begun. Returns the jobs with too many
    * moves, which count as begun.
    */
-  findExcessiveMoves({ jobs, agent }: AgentLink): ReadonlySet<DriverJob> {
+  #findExcessiveMoves({ jobs, announcement }: RemoteAgent): ReadonlySet<DriverJob> {
     const oftenMoved = new Set<DriverJob>()
-    const { facts, state } = agent.announcement
+    const { facts, state } = announcement
     // An agent that left normally has reported all starts.
     if (state === 'gone') return oftenMoved
     const all = jobs.toArray().toSorted(byTurn)
@@ -275,15 +298,19 @@ export class DriverJobs {
     }
   }
 
-  recallWaiting(): void {
+  /** Returns jobs that wait at their agents although other agents have free cores. */
+  findRecalled(nowMs: number): ReadonlyMap<RemoteAgent, readonly JobReference[]> {
     const { placement } = this
-    const beforeMs = this.#clock.monotonicMs() - minRecallAgeMs
+    const recalled = new Map<RemoteAgent, readonly JobReference[]>()
     let free = placement.waiting > 0 ? 0 : placement.freeCores
-    for (const link of this.#parts.links.values()) {
-      const count = Math.min(free, placement.waitingAt(link.name))
+    for (const agent of this.#agents.values()) {
+      const count = Math.min(free, placement.waitingAt(agent.name))
       if (count === 0) continue
-      free -= link.requestReturn(count, beforeMs)
+      const jobs = agent.findUnbegun(count, nowMs - minRecallAgeMs)
+      free -= jobs.length
+      recalled.set(agent, jobs)
     }
+    return recalled
   }
 
   detachFromAgent(one: DriverJob): void {
@@ -294,17 +321,9 @@ export class DriverJobs {
     one.agent = null
   }
 
-  /**
-   * Reads both clocks. Called once per message, because reading them costs more than handling a
-   * job.
-   */
-  readTime(): Moment {
-    return { monotonicMs: this.#clock.monotonicMs(), wallSeconds: this.#clock.now() }
-  }
-
   reportStart(
     one: DriverJob,
-    agent: AgentLink | null,
+    agent: RemoteAgent | null,
     { beganMs, workerId, atMs = beganMs, files }: ReportedStart,
     now: Moment,
   ): void {
@@ -343,10 +362,10 @@ export class DriverJobs {
     this.#listener.notice(toEventNotice(StaleResult, { attempt }, { taskId: uid, nodeId }))
   }
 
-  reportEvent({ name, agent }: EventSource, event: WireEvent, now: Moment): void {
+  reportEvent({ name, offset }: EventSource, event: WireEvent, now: Moment): void {
     const { taskId, fields, atMs } = event
     const one = taskId === null ? undefined : this.#table.find(-1, taskId)
-    const atSeconds = toEventSeconds(one, agent, atMs, now)
+    const atSeconds = toEventSeconds(one, offset, atMs, now)
     const timed = { ...fields, event_time: atSeconds }
     const about = { nodeId: name, ...(taskId === null ? {} : { taskId }) }
     this.#listener.notice(toEventNotice(resolveEventClass(event), timed, about))

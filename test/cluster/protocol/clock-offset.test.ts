@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { ClockOffset } from '../../../../src/cluster/driver/directory/clock-offset.ts'
-import { assertProperty } from '../../../property.ts'
+import { ClockOffset } from '../../../src/cluster/protocol/clock-offset.ts'
+import { assertProperty } from '../../property.ts'
 
 const trip = fc.record({
   thereMs: fc.double({ min: 0, max: 300, noNaN: true }),

@@ -3,10 +3,10 @@
  * with the same uid continue from there.
  */
 
-import { toErrorRecord } from '../../../foundation/error-record.ts'
-import { WorkerLostError } from '../../../foundation/errors.ts'
-import { unpackCompletions } from '../../wire/completions.ts'
-import { refersToObject } from '../../wire/results.ts'
+import { toErrorRecord } from '../../foundation/error-record.ts'
+import { WorkerLostError } from '../../foundation/errors.ts'
+import { unpackCompletions } from '../wire/completions.ts'
+import { refersToObject } from '../wire/results.ts'
 import type {
   AgentStart,
   ResultsMessage,
@@ -15,9 +15,9 @@ import type {
   LostAttempt,
   WireResult,
   WireEvent,
-} from '../../wire/messages.ts'
-import type { AgentLink } from '../agent-link.ts'
-import type { EventSource } from '../directory/clock-offset.ts'
+} from '../wire/messages.ts'
+import type { RemoteAgent } from './remote-agent.ts'
+import type { EventSource } from './clock-offset.ts'
 
 /** The message that contained a result. Its agent can send an object of the result again. */
 export interface ResultSource {
@@ -27,7 +27,7 @@ export interface ResultSource {
 }
 
 export interface AdoptedAttempt {
-  readonly agent: AgentLink
+  readonly agent: RemoteAgent
   readonly held: HeldJob
 }
 
@@ -74,7 +74,7 @@ export class EarlierRun {
   addResults(message: ResultsMessage, epoch: number, number: number): void {
     const { agent, completions, ends, reports = [] } = message
     for (const event of reports.flatMap(({ events }) => events)) {
-      const source = { name: agent, agent: null }
+      const source = { name: agent, offset: null }
       if (event.taskId !== null) this.addEvent(event.taskId, { source, event })
     }
     for (const { value, ...completion } of unpackCompletions(completions)) {
@@ -91,7 +91,7 @@ export class EarlierRun {
    * Keeps the result until its task is submitted. Returns `false` if it is not from an earlier
    * start.
    */
-  addLateResult(agent: AgentLink, end: WireResult, source: ResultSource): boolean {
+  addLateResult(agent: RemoteAgent, end: WireResult, source: ResultSource): boolean {
     const { uid, attempt } = end
     if (this.#canceled.has(uid)) return true
     const known = this.#held.get(uid)
@@ -135,7 +135,7 @@ export class EarlierRun {
       this.#addResult({ ...unreportedFields, uid, attempt, outcome })
   }
 
-  findUnbegun(agent: AgentLink): readonly JobReference[] {
+  findUnbegun(agent: RemoteAgent): readonly JobReference[] {
     const found: JobReference[] = []
     for (const { held, agent: holder } of this.#held.values()) {
       if (holder === agent && held.beganMs === null) found.push([held.uid, held.attempt])
@@ -143,7 +143,7 @@ export class EarlierRun {
     return found
   }
 
-  addHeld(agent: AgentLink, held: readonly HeldJob[]): void {
+  addHeld(agent: RemoteAgent, held: readonly HeldJob[]): void {
     for (const one of held) {
       const reason = this.#canceled.get(one.uid)
       if (reason === undefined) this.#addHeld({ agent, held: one })
@@ -174,7 +174,7 @@ export class EarlierRun {
    * Fails the begun attempts of a lost agent and returns them. The other tasks move to another
    * agent when they are submitted.
    */
-  removeAgent(agent: AgentLink, reason: string): readonly LostAttempt[] {
+  removeAgent(agent: RemoteAgent, reason: string): readonly LostAttempt[] {
     const lost: LostAttempt[] = []
     for (const [uid, { held, agent: holder }] of this.#held) {
       if (holder !== agent || held.beganMs === null) continue

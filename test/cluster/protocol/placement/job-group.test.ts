@@ -1,15 +1,15 @@
 import { describe, expect, it } from 'vitest'
-import { HeldNodes } from '../../../../src/cluster/driver/placement/held-nodes.ts'
+import { HeldNodes } from '../../../../src/cluster/protocol/placement/held-nodes.ts'
 import {
   type JobGroup,
   toRunningRequest,
-} from '../../../../src/cluster/driver/placement/job-group.ts'
-import { Placement } from '../../../../src/cluster/driver/placement/placement.ts'
+} from '../../../../src/cluster/protocol/placement/job-group.ts'
+import { Placement } from '../../../../src/cluster/protocol/placement/placement.ts'
 import {
   findUnplaceable,
   toLoad,
-} from '../../../../src/cluster/driver/placement/placement-state.ts'
-import type { PlacedJob } from '../../../../src/cluster/driver/placement/shapes.ts'
+} from '../../../../src/cluster/protocol/placement/placement-state.ts'
+import type { PlacedJob } from '../../../../src/cluster/protocol/placement/shapes.ts'
 import type { NodeFacts } from '../../../../src/cluster/wire/messages.ts'
 import { type ResourceRequest, resolveResources } from '../../../../src/tasks/resources.ts'
 

@@ -1,6 +1,6 @@
 /** The difference between the monotonic clocks of two machines, estimated from round trips. */
 
-import type { Moment } from '../../../tasks/lifecycle.ts'
+import type { Moment } from '../../tasks/lifecycle.ts'
 
 /** The number of measurements to keep. Older ones are dropped, because clocks drift. */
 const maxMeasurements = 16
@@ -33,8 +33,8 @@ export const toMoment = (monotonicMs: number, now: Moment): Moment => ({
   wallSeconds: now.wallSeconds - Math.max(0, now.monotonicMs - monotonicMs) / 1000,
 })
 
-/** The agent that sent an event. `agent` is `null` if the agent is not connected. */
+/** The agent that sent an event. `offset` is `null` if the agent is not connected. */
 export interface EventSource {
   readonly name: string
-  readonly agent: { readonly offset: ClockOffset } | null
+  readonly offset: ClockOffset | null
 }

@@ -1,12 +1,12 @@
 /** The agents that an earlier start of the session used. Determines which of them are missing. */
 
-import { type BackendListener, toEventNotice } from '../../../backends/backend.ts'
-import { NodeLost } from '../../../events/library-events.ts'
-import { type Clock, sleep } from '../../../foundation/clock.ts'
-import type { AgentStart } from '../../wire/messages.ts'
-import type { AgentDirectory } from '../directory/agent-directory.ts'
-import type { NotedAgents, UsedAgents } from '../used-agents.ts'
-import type { EarlierRun } from './earlier-run.ts'
+import { type BackendListener, toEventNotice } from '../../backends/backend.ts'
+import { NodeLost } from '../../events/library-events.ts'
+import { type Clock, sleep } from '../../foundation/clock.ts'
+import type { AgentStart } from '../wire/messages.ts'
+import type { AgentDirectory } from './agent-directory.ts'
+import type { NotedAgents, UsedAgents } from './used-agents.ts'
+import type { EarlierRun } from '../protocol/earlier-run.ts'
 
 export interface EarlierAgentsOptions {
   readonly clock: Clock

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import { HeldNodes } from '../../../../src/cluster/driver/placement/held-nodes.ts'
-import { Placement } from '../../../../src/cluster/driver/placement/placement.ts'
-import type { PlacedJob } from '../../../../src/cluster/driver/placement/shapes.ts'
-import { findUnplaceable } from '../../../../src/cluster/driver/placement/placement-state.ts'
+import { HeldNodes } from '../../../../src/cluster/protocol/placement/held-nodes.ts'
+import { Placement } from '../../../../src/cluster/protocol/placement/placement.ts'
+import type { PlacedJob } from '../../../../src/cluster/protocol/placement/shapes.ts'
+import { findUnplaceable } from '../../../../src/cluster/protocol/placement/placement-state.ts'
 import { defaultResources, type ResourceRequest } from '../../../../src/tasks/resources.ts'
 
 interface TestJob extends PlacedJob {
