@@ -125,7 +125,8 @@ interface Completion {
 }
 
 /** Tutti's server on the llama engine with a model from npm; default: the story model. */
-class LlamaServer {
+export class LlamaServer {
+  readonly origin: string
   readonly #pid: number
   readonly #stop: () => Promise<void>
   readonly #pool: Pool
@@ -134,17 +135,17 @@ class LlamaServer {
     const env = { ...process.env, FLASH: usesFlash ? '1' : '0' }
     const child = fork(fixture('llama-backend.ts'), [modelOf(model)], { env })
     const { port } = await answerOf<{ port: number }>(child)
-    const pool = new Pool(`http://127.0.0.1:${port}`)
-    return new LlamaServer(child.pid ?? 0, pool, () => {
+    return new LlamaServer(child.pid ?? 0, `http://127.0.0.1:${port}`, () => {
       child.send('stop')
     })
   }
 
-  private constructor(pid: number, pool: Pool, stop: () => void) {
+  private constructor(pid: number, origin: string, stop: () => void) {
+    this.origin = origin
     this.#pid = pid
-    this.#pool = pool
+    this.#pool = new Pool(origin)
     this.#stop = async () => {
-      await pool.close()
+      await this.#pool.close()
       stop()
     }
   }

@@ -1,5 +1,6 @@
 /** The cost of inference: `node bench/inference.ts [name]`. */
 
+import { fairness } from './inference-fairness.ts'
 import { batching, distinct, grammar, logprobs, lone, turns } from './inference-llama.ts'
 import { overhead, streams, surfaces, upstream, window } from './inference-serving.ts'
 
@@ -13,6 +14,7 @@ const benchmarks: Readonly<Record<string, () => Promise<void> | void>> = {
   lone,
   turns,
   logprobs,
+  fairness,
   grammar,
   distinct,
 }

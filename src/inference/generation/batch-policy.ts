@@ -17,7 +17,12 @@ export interface QueueState {
   readonly nowMs: number
   /** Whether to send a partial batch, because of a retry or because no more requests arrive. */
   readonly isUrgent: boolean
+  /** Whether one slot stays free for a client that has no other request. */
+  readonly keepsSlot: boolean
 }
+
+/** With fewer slots, a slot that stays free would cost too much. */
+const minSlotsToKeepOne = 8
 
 export interface WorkerLoad {
   readonly capacity: EngineCapacity
@@ -64,10 +69,14 @@ export function decideBatch<W extends WorkerLoad>(
   workers: Iterable<W>,
 ): BatchDecision<W> {
   if (queue.queued === 0) return idle
-  const { roomiest, available, load } = findRoomiestWorker(workers)
+  const { roomiest, available, load, free, slots } = findRoomiestWorker(workers)
   if (roomiest === undefined) return idle
+  // A worker that admits whole batches could not use the free slot during its batch.
+  const mayKeep = policy.type === 'adaptive' && roomiest.capacity.admits === 'step'
+  const kept = queue.keepsSlot && mayKeep && slots >= minSlotsToKeepOne ? 1 : 0
+  if (free <= kept) return idle
   if (!policy.isOn) return { kind: 'send', worker: roomiest, size: 1 }
-  const max = Math.min(policy.maxBatchSize, freeSlots(roomiest), queue.queued)
+  const max = Math.min(policy.maxBatchSize, freeSlots(roomiest), queue.queued, free - kept)
   if (policy.type === 'adaptive') {
     const share = Math.ceil((queue.queued + load) / available) - roomiest.running
     // A worker that admits whole batches accepts nothing until its batch is done: fill the batch.
@@ -85,19 +94,29 @@ function freeSlots({ capacity, running, isDraining }: WorkerLoad): number {
   return Math.max(0, capacity.slots - running)
 }
 
-function findRoomiestWorker<W extends WorkerLoad>(
-  workers: Iterable<W>,
-): { roomiest: W | undefined; available: number; load: number } {
+interface Rooms<W> {
+  readonly roomiest: W | undefined
+  /** The number of workers with a free slot, and the number of their requests. */
+  readonly available: number
+  readonly load: number
+  /** The free slots, and all slots, of all workers. */
+  readonly free: number
+  readonly slots: number
+}
+
+function findRoomiestWorker<W extends WorkerLoad>(workers: Iterable<W>): Rooms<W> {
   let roomiest: W | undefined
-  let [max, available, load] = [0, 0, 0]
+  let [max, available, load, allFree, slots] = [0, 0, 0, 0, 0]
   for (const worker of workers) {
     const free = freeSlots(worker)
+    if (!worker.isDraining) slots += worker.capacity.slots
     if (free === 0) continue
     available++
+    allFree += free
     load += worker.running
     if (free <= max) continue
     max = free
     roomiest = worker
   }
-  return { roomiest, available, load }
+  return { roomiest, available, load, free: allFree, slots }
 }

@@ -4,7 +4,13 @@ import type { Clock } from '../../foundation/clock.ts'
 import { StateError } from '../../foundation/errors.ts'
 import { AbortRegistry } from '../../runtime/abort-registry.ts'
 import { Deadlines, DeadlineTimer } from '../../runtime/deadlines.ts'
-import { AttachedWorker, type BatchPolicy, type BatchWorker, decideBatch } from './batch-policy.ts'
+import {
+  AttachedWorker,
+  type BatchPolicy,
+  type BatchWorker,
+  decideBatch,
+  type QueueState,
+} from './batch-policy.ts'
 import { type BatchFailure, type BatchOwner, type BatchReport, BatchRun } from './batch-run.ts'
 import type { GenerationEnd, GenerationRequest } from './inference-engine.ts'
 import {
@@ -14,7 +20,7 @@ import {
   toInferenceCode,
   toTimeoutEnd,
 } from './inference-errors.ts'
-import { type EnqueueOptions, QueuedRequest, RequestQueue } from './request-queue.ts'
+import { ActiveClients, type EnqueueOptions, QueuedRequest, RequestQueue } from './request-queue.ts'
 
 export interface BatcherParts {
   readonly clock: Clock
@@ -37,6 +43,7 @@ export class Batcher {
   readonly #batchTimer: DeadlineTimer
   readonly #workers = new Map<string, AttachedWorker>()
   readonly #openRequests = new Map<string, QueuedRequest>()
+  readonly #clients = new ActiveClients()
   readonly #batchOwner: BatchOwner
   #drained: PromiseWithResolvers<void> | null = null
   /** The outcome of all requests once no worker can start any more; `null` before that. */
@@ -116,6 +123,8 @@ export class Batcher {
     const nowMs = this.#clock.monotonicMs()
     const queued = new QueuedRequest(options, this.#arrivalCount++, nowMs, this.#aborts)
     this.#openRequests.set(id, queued)
+    this.#clients.add(queued.client)
+    this.#clients.saw(queued.client, nowMs)
     return queued
   }
 
@@ -179,7 +188,7 @@ export class Batcher {
   }
 
   #enqueue(request: QueuedRequest): void {
-    this.#queue.add(request)
+    this.#queue.add(request, this.#clients.count(request.client) === 1)
     this.#deadlines.set(request, request.expiresMs)
     this.#dispatchSoon()
   }
@@ -197,22 +206,41 @@ export class Batcher {
   #dispatch(): void {
     for (;;) {
       const next = this.#queue.peek()
+      const nowMs = this.#clock.monotonicMs()
       const queue = {
         queued: this.#queue.size,
         oldestArrivalMs: this.#queue.peekOldest()?.arrivedMs ?? 0,
-        nowMs: this.#clock.monotonicMs(),
+        nowMs,
         isUrgent: next?.isRetry === true || this.#drained !== null,
+        keepsSlot: this.#drained === null && this.#clients.areSeveral(nowMs),
       }
       const decision = decideBatch(this.#parts.policy, queue, this.#workers.values())
-      if (decision.kind !== 'send') {
+      if (decision.kind === 'send') {
+        this.#send(decision.worker, this.#queue.dequeue(decision.size))
+      } else if (!(decision.kind === 'idle' && queue.keepsSlot && this.#sendLone(queue))) {
         return this.#batchTimer.set(decision.kind === 'wait' ? decision.untilMs : Infinity)
       }
-      this.#send(decision.worker, this.#queue.dequeue(decision.size))
     }
   }
 
+  /** Gives the slot that stays free to a client that has no other request. */
+  #sendLone(queue: QueueState): boolean {
+    const lone = this.#queue.peekLone()
+    if (lone === undefined) return false
+    const alone = { ...queue, queued: 1, keepsSlot: false }
+    const decision = decideBatch(this.#parts.policy, alone, this.#workers.values())
+    if (decision.kind !== 'send') return false
+    this.#queue.take(lone)
+    this.#send(decision.worker, [lone])
+    return true
+  }
+
   #send(worker: AttachedWorker, taken: readonly QueuedRequest[]): void {
-    for (const request of taken) request.start(worker.worker)
+    const nowMs = this.#clock.monotonicMs()
+    for (const request of taken) {
+      this.#clients.saw(request.client, nowMs)
+      request.start(worker.worker)
+    }
     // The listener may have canceled the request when `started` was called.
     const requests = taken.filter(({ hasEnded }) => !hasEnded)
     if (requests.length === 0) return
@@ -236,6 +264,7 @@ export class Batcher {
   #endRequest(request: QueuedRequest, end: GenerationEnd): void {
     if (request.hasEnded) return
     this.#openRequests.delete(request.id)
+    this.#clients.remove(request.client)
     this.#deadlines.remove(request)
     request.end(end)
     if (this.#openRequests.size === 0) this.#drained?.resolve()

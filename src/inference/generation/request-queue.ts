@@ -59,9 +59,11 @@ export class QueuedRequest implements HasDeadline {
   lastActiveMs = 0
   unreadDeltas = 0
   isHeld = false
-  /** The entries of the request in the two orders of `RequestQueue`: by priority and by age. */
+  /** The entries of the request in the orders of `RequestQueue`: by priority and by age. */
   priorityEntry: QueueEntry | null = null
   ageEntry: QueueEntry | null = null
+  /** The entry among the requests of clients that have no other request. */
+  loneEntry: QueueEntry | null = null
   deadlineMs = Infinity
   deadlineEntry: QueueEntry | null = null
 
@@ -82,6 +84,11 @@ export class QueuedRequest implements HasDeadline {
 
   get id(): string {
     return this.options.request.id
+  }
+
+  /** The client that sent the request; `""` for this process. */
+  get client(): string {
+    return this.options.client ?? ''
   }
 
   start({ workerId, nodeId }: BatchWorker): void {
@@ -140,7 +147,7 @@ class Turns {
   }
 
   add(request: QueuedRequest): void {
-    const name = request.options.client ?? ''
+    const name = request.client
     const client = this.#clients.get(name) ?? { last: this.#current, waiting: 0 }
     this.#clients.set(name, client)
     client.waiting++
@@ -148,7 +155,7 @@ class Turns {
   }
 
   remove(request: QueuedRequest): void {
-    const name = request.options.client ?? ''
+    const name = request.client
     const client = this.#clients.get(name)
     if (client !== undefined && --client.waiting === 0) this.#clients.delete(name)
   }
@@ -158,20 +165,54 @@ class Turns {
   }
 }
 
+/** How long a client counts as a user of the model after its latest request. */
+const recentMs = 600_000
+
+/** Which clients have requests, and whether several clients use the model. */
+export class ActiveClients {
+  readonly #requests = new Map<string, number>()
+  #latest: string | null = null
+  #latestMs = -Infinity
+  /** When a client other than the latest one was seen. */
+  #otherMs = -Infinity
+
+  /** Whether at least two clients have been seen within the last ten minutes. */
+  areSeveral(nowMs: number): boolean {
+    return nowMs - this.#otherMs < recentMs
+  }
+
+  /** Called when a request arrives, and when it begins. */
+  saw(client: string, nowMs: number): void {
+    if (this.#latest !== null && this.#latest !== client) this.#otherMs = this.#latestMs
+    this.#latest = client
+    this.#latestMs = nowMs
+  }
+
+  count(client: string): number {
+    return this.#requests.get(client) ?? 0
+  }
+
+  add(client: string): void {
+    this.#requests.set(client, this.count(client) + 1)
+  }
+
+  remove(client: string): void {
+    const left = this.count(client) - 1
+    if (left > 0) this.#requests.set(client, left)
+    else this.#requests.delete(client)
+  }
+}
+
 /**
  * Sorted by priority, then retries, then turns, then arrival. Each client gets one request per
  * turn, so that a client with many requests does not delay the others. Each operation takes
  * O(log size) time.
  */
 export class RequestQueue {
-  readonly #byPriority = new PriorityQueue<QueuedRequest>((a, b) => {
-    const difference = a.options.priority - b.options.priority
-    if (difference !== 0) return difference > 0
-    const isRetry = a.options.isRetry === true
-    if (isRetry !== (b.options.isRetry === true)) return isRetry
-    return a.turn === b.turn ? a.arrivalIndex < b.arrivalIndex : a.turn < b.turn
-  })
+  readonly #byPriority = new PriorityQueue<QueuedRequest>(isServedBefore)
   readonly #byAge = new PriorityQueue<QueuedRequest>((a, b) => a.arrivalIndex < b.arrivalIndex)
+  /** The requests that were the only one of their client when they were added. */
+  readonly #lone = new PriorityQueue<QueuedRequest>(isServedBefore)
   readonly #turns = new Map<string, Turns>()
   /** The number of requests that count against the queue limit, including those held back. */
   boundedCount = 0
@@ -189,18 +230,27 @@ export class RequestQueue {
     return this.#byAge.peek()
   }
 
+  /** Returns the first request whose client had no other when the request was added. */
+  peekLone(): QueuedRequest | undefined {
+    return this.#lone.peek()
+  }
+
   addHeld(request: QueuedRequest): void {
     request.isHeld = true
     this.heldCount++
     if (request.options.isBounded) this.boundedCount++
   }
 
-  /** Adds a request. A repeated request comes before all turns, by its original arrival. */
-  add(request: QueuedRequest): void {
+  /**
+   * Adds a request. A repeated request comes before all turns, by its original arrival. `isLone`:
+   * whether its client has no other request.
+   */
+  add(request: QueuedRequest, isLone = false): void {
     this.#turnsOf(request).add(request)
     if (request.options.isBounded) this.boundedCount++
     request.priorityEntry = this.#byPriority.add(request)
     request.ageEntry = this.#byAge.add(request)
+    if (isLone) request.loneEntry = this.#lone.add(request)
   }
 
   /** Removes a request. Has no effect if the request is not in the queue. */
@@ -214,6 +264,8 @@ export class RequestQueue {
     if (request.options.isBounded) this.boundedCount--
     this.#byPriority.remove(request.priorityEntry)
     this.#byAge.remove(request.ageEntry)
+    if (request.loneEntry !== null) this.#lone.remove(request.loneEntry)
+    request.loneEntry = null
     request.priorityEntry = null
     request.ageEntry = null
     const turns = this.#turnsOf(request)
@@ -225,12 +277,17 @@ export class RequestQueue {
     const taken: QueuedRequest[] = []
     for (let next = this.peek(); next !== undefined && taken.length < size; next = this.peek()) {
       if (next.mustRunAlone && taken.length > 0) break
-      this.#turnsOf(next).began(next)
-      this.remove(next)
+      this.take(next)
       taken.push(next)
       if (next.mustRunAlone) break
     }
     return taken
+  }
+
+  /** Takes one request out of the queue because it begins. */
+  take(request: QueuedRequest): void {
+    this.#turnsOf(request).began(request)
+    this.remove(request)
   }
 
   #turnsOf(request: QueuedRequest): Turns {
@@ -244,3 +301,12 @@ export class RequestQueue {
 /** Returns a text that is equal for requests whose order depends only on turns and arrival. */
 const rankOf = ({ options: { priority, isRetry = false } }: QueuedRequest): string =>
   `${priority} ${isRetry}`
+
+/** By priority, then retries, then turns, then arrival. */
+function isServedBefore(a: QueuedRequest, b: QueuedRequest): boolean {
+  const difference = a.options.priority - b.options.priority
+  if (difference !== 0) return difference > 0
+  const isRetry = a.options.isRetry === true
+  if (isRetry !== (b.options.isRetry === true)) return isRetry
+  return a.turn === b.turn ? a.arrivalIndex < b.arrivalIndex : a.turn < b.turn
+}

@@ -20,11 +20,12 @@ const worker = (
   isDraining = false,
 ): WorkerLoad => ({ capacity: { admits, slots }, running, isDraining })
 
-const line = (queued: number, waitMs = 0, isUrgent = false) => ({
+const line = (queued: number, waitMs = 0, isUrgent = false, keepsSlot = false) => ({
   queued,
   oldestArrivalMs: 1000,
   nowMs: 1000 + waitMs,
   isUrgent,
+  keepsSlot,
 })
 
 /** `[worker, size]`, the time of the next decision, or `idle`. */
@@ -48,6 +49,18 @@ describe('the adaptive policy', () => {
     expect(decide(adaptive, line(5, 9999), worker('batch', 64, 1))).toBe('idle')
     expect(decide(adaptive, line(5), worker('step', 4, 4))).toBe('idle')
     expect(decide(adaptive, line(5), worker('step', 4, 0, true))).toBe('idle')
+  })
+
+  it('the adaptive policy keeps one slot of all workers free, if there are at least eight', () => {
+    const kept = line(20, 0, false, true)
+    expect(decide(adaptive, kept, worker('step', 8))).toEqual([0, 7])
+    expect(decide(adaptive, kept, worker('step', 8, 7))).toBe('idle')
+    expect(decide(adaptive, kept, worker('step', 4, 3), worker('step', 4, 3))).toEqual([0, 1])
+    expect(decide(adaptive, kept, worker('step', 4, 4), worker('step', 4, 3))).toBe('idle')
+    expect(decide(adaptive, kept, worker('step', 7, 6))).toEqual([0, 1])
+    expect(decide({ ...adaptive, isOn: false }, kept, worker('step', 8, 7))).toBe('idle')
+    expect(decide(adaptive, kept, worker('batch', 8))).toEqual([0, 8])
+    expect(decide(fixed, kept, worker('step', 8, 7))).toEqual([0, 1])
   })
 
   it('the adaptive policy distributes requests evenly over step workers', () => {

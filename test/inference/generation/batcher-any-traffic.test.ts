@@ -19,10 +19,13 @@ interface Arrival {
   readonly priority: number
   readonly timeoutMs: number | null
   readonly cancelAfterMs: number | null
+  readonly client: number
   readonly script: Script
 }
 
 interface Traffic {
+  /** With several clients, a slot may stay free, and they take turns. */
+  readonly clients: number
   readonly policy: BatchPolicy
   readonly capacities: readonly EngineCapacity[]
   readonly arrivals: readonly Arrival[]
@@ -41,7 +44,8 @@ const script: fc.Arbitrary<Script> = fc.record({
   noise: fc.constantFrom('none', 'none', 'second end', 'unknown id', 'late delta'),
 })
 
-const traffic: fc.Arbitrary<Traffic> = fc.record({
+const anyTraffic: fc.Arbitrary<Traffic> = fc.record({
+  clients: fc.constantFrom(1, 1, 3),
   policy: fc.record({
     type: fc.constantFrom('adaptive', 'fixed'),
     maxBatchSize: fc.integer({ min: 1, max: 6 }),
@@ -51,7 +55,7 @@ const traffic: fc.Arbitrary<Traffic> = fc.record({
   capacities: fc.array(
     fc.record({
       admits: fc.constantFrom('batch', 'step'),
-      slots: fc.integer({ min: 1, max: 8 }),
+      slots: fc.integer({ min: 1, max: 10 }),
     }),
     { minLength: 1, maxLength: 3 },
   ),
@@ -61,11 +65,20 @@ const traffic: fc.Arbitrary<Traffic> = fc.record({
       priority: fc.constantFrom(0, 0, 0, 1, -1),
       timeoutMs: fc.option(fc.integer({ min: 1, max: 60 }), { freq: 3 }),
       cancelAfterMs: fc.option(fc.nat(40), { freq: 3 }),
+      client: fc.nat(8),
       script,
     }),
     { minLength: 1, maxLength: 30 },
   ),
   losses: fc.array(fc.record({ atMs: fc.nat(80), worker: fc.nat(2) }), { maxLength: 2 }),
+})
+
+/** Several clients use workers of one kind, as the workers of a model are. */
+const traffic = anyTraffic.map((one): Traffic => {
+  const [first] = one.capacities
+  if (one.clients === 1 || first === undefined) return one
+  const { admits } = first
+  return { ...one, capacities: one.capacities.map(({ slots }) => ({ admits, slots })) }
 })
 
 const byPriority = (a: TestClient, b: TestClient): number =>
@@ -132,8 +145,9 @@ class TrafficCheck {
     }
   }
 
-  #arrive({ priority, timeoutMs, cancelAfterMs, script: played }: Arrival): void {
-    const client = new TestClient(this.clock, `r${this.clients.length}`, { priority, timeoutMs })
+  #arrive({ priority, timeoutMs, cancelAfterMs, client: number, script: played }: Arrival): void {
+    const options = { priority, timeoutMs, client: `c${number % this.#traffic.clients}` }
+    const client = new TestClient(this.clock, `r${this.clients.length}`, options)
     this.clients.push(client)
     this.#scripts.set(client.id, played)
     client.send(this.batcher)
@@ -182,6 +196,7 @@ class TrafficCheck {
     expect(taken).toHaveLength(requests.length)
     for (const client of taken)
       expect([client.hasCanceled, client.outcome]).toEqual([false, 'open'])
+    if (this.#traffic.clients > 1) return
     const last = taken.toSorted(byPriority).at(-1) as TestClient
     for (const other of this.#waiting()) {
       if (!ids.has(other.id)) expect(byPriority(last, other)).toBeLessThan(0)
@@ -194,11 +209,20 @@ class TrafficCheck {
     expect(this.batcher.queued).toBe(waiting.length)
     const rooms = [...this.workers.values()].filter(({ hasRoom }) => hasRoom)
     if (rooms.length === 0 || waiting.length === 0) return
+    if (this.#traffic.clients > 1 && this.#countFreeSlots() === 1) return
     const { type, isOn, maxBatchSize, maxBatchWaitMs } = this.#traffic.policy
     expect([type, isOn]).toEqual(['fixed', true])
     expect(waiting.length).toBeLessThan(maxBatchSize)
     const oldestMs = Math.min(...waiting.map(({ sentMs }) => sentMs))
     expect(this.clock.monotonicMs() - oldestMs).toBeLessThan(maxBatchWaitMs)
+  }
+
+  /** Workers that admit whole batches keep no slot free. */
+  #countFreeSlots(): number {
+    const free = [...this.workers.values()].map(({ capacity, held }) =>
+      capacity.admits === 'step' ? capacity.slots - held.size : Infinity,
+    )
+    return free.reduce((sum, count) => sum + count, 0)
   }
 
   #waiting(): TestClient[] {
@@ -235,10 +259,11 @@ function forgottenOutcomes(batchMs: number): string[] {
   return ['EngineContractError', 'engine_timeout']
 }
 
-const plainArrival = { priority: 0, timeoutMs: null, cancelAfterMs: null }
+const plainArrival = { client: 0, priority: 0, timeoutMs: null, cancelAfterMs: null }
 
 /** Found with seed -1589003806, when the model expected an EngineContractError of `forget`. */
 const hangingAndForgotten: Traffic = {
+  clients: 1,
   policy: { type: 'adaptive', maxBatchSize: 2, maxBatchWaitMs: 0, isOn: true },
   capacities: [{ admits: 'batch', slots: 2 }],
   arrivals: [

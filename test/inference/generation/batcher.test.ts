@@ -99,6 +99,49 @@ describe('the adaptive batcher', () => {
     )
   })
 
+  const eightSlots = { script: () => slow, capacity: { admits: 'step', slots: 8 } } as const
+
+  it('a client with many requests leaves a slot to others, but not if it is alone', async () => {
+    const { worker, send, pass, clock } = open(eightSlots)
+    const flood = (name: string): void => {
+      for (let at = 1; at <= 20; at++) send(`${name}${at}`, { client: 'many' })
+    }
+    flood('a')
+    await pass(0)
+    expect(worker.held.size).toBe(8)
+    await pass(400)
+    send('few0', { client: 'few' })
+    await pass(200)
+    flood('b')
+    await pass(50)
+    expect(worker.held.size).toBe(7)
+    send('few1', { client: 'few' })
+    send('few2', { client: 'few' })
+    send('other1', { client: 'other' })
+    await pass(0)
+    // The second request of a client, and a third client, wait for the next slot.
+    expect([worker.held.has('few1'), worker.held.size]).toEqual([true, 8])
+    await pass(50)
+    expect([worker.held.has('other1'), worker.held.has('few2')]).toEqual([true, true])
+    await pass(500)
+    expect(worker.held.size).toBe(0)
+    await clock.advance(600_000)
+    flood('c')
+    await pass(0)
+    expect(worker.held.size).toBe(8)
+  })
+
+  it('a slot that stays free is used when the backend closes', async () => {
+    const { batcher, worker, send, pass } = open(eightSlots)
+    send('few', { client: 'few' })
+    for (let at = 1; at <= 9; at++) send(`many${at}`, { client: 'many' })
+    await pass(0)
+    expect(worker.held.size).toBe(7)
+    void batcher.drain(new AbortController().signal)
+    await pass(0)
+    expect(worker.held.size).toBe(8)
+  })
+
   it('the batcher forgets the turns of a client whose requests were canceled', async () => {
     const { worker, send, pass } = open({
       script: () => slow,

@@ -160,7 +160,14 @@ function loadReply(
   return { reply: { ...head, ...toFields(noPiece), done: true, done_reason: reason } }
 }
 
-const toIsoTime = (seconds: number): string => new Date(seconds * 1000).toISOString()
+let latestTime = { ms: Number.NaN, text: '' }
+
+/** Formatting a time takes as long as the rest of a line, so lines of one millisecond share it. */
+function toIsoTime(seconds: number): string {
+  const ms = Math.floor(seconds * 1000)
+  if (ms !== latestTime.ms) latestTime = { ms, text: new Date(ms).toISOString() }
+  return latestTime.text
+}
 
 interface ReplyHead extends Pick<Sender, 'loadMs'> {
   readonly model: string

@@ -2,23 +2,24 @@ import { createOpenAI } from '@ai-sdk/openai'
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import { generateText, isStepCount, jsonSchema, Output, streamText, tool } from 'ai'
 import { describe, expect, it } from 'vitest'
+import { inferenceError } from '../../../../src/inference/generation/inference-errors.ts'
 import { FakeGenerator } from '../fake-generator.ts'
 import { serve, type Served } from '../served.ts'
 import { key, neverEnds, refusesOnce, schema, usesTool, writesJson } from './scenarios.ts'
 
 const providers = {
-  '@ai-sdk/openai-compatible': ({ url }: Served) =>
+  '@ai-sdk/openai-compatible': ({ url }: Served, name = 'tiny', apiKey = key) =>
     createOpenAICompatible({
       baseURL: `${url}/v1`,
       name: 'tutti',
-      apiKey: key,
+      apiKey,
       includeUsage: true,
       supportsStructuredOutputs: true,
-    })('tiny'),
-  '@ai-sdk/openai': ({ url }: Served) =>
-    createOpenAI({ baseURL: `${url}/v1`, apiKey: key }).chat('tiny'),
-  '@ai-sdk/openai and its default model': ({ url }: Served) =>
-    createOpenAI({ baseURL: `${url}/v1`, apiKey: key })('tiny'),
+    })(name),
+  '@ai-sdk/openai': ({ url }: Served, name = 'tiny', apiKey = key) =>
+    createOpenAI({ baseURL: `${url}/v1`, apiKey }).chat(name),
+  '@ai-sdk/openai and its default model': ({ url }: Served, name = 'tiny', apiKey = key) =>
+    createOpenAI({ baseURL: `${url}/v1`, apiKey })(name),
 }
 
 const tools = {
@@ -79,6 +80,43 @@ describe.each(Object.entries(providers))('ai with %s', (_, modelOf) => {
     await using served = await serve({ apiKey: key, generator })
     const { text } = await generateText({ model: modelOf(served), prompt: 'again' })
     expect([calls(), text]).toEqual([2, 'second time'])
+  })
+
+  it('the ai client gets errors with their status, whole and streamed', async () => {
+    const generator = new FakeGenerator(() =>
+      Promise.reject(inferenceError('context_length_exceeded', 'It is too long')),
+    )
+    await using served = await serve({ apiKey: key, generator })
+    for (const [model, statusCode, message] of [
+      [modelOf(served, 'tiny', 'wrong'), 401, 'The API key is wrong'],
+      [modelOf(served, 'other'), 404, "The model 'other' does not exist here"],
+      [modelOf(served), 400, 'It is too long'],
+    ] as const) {
+      const refused = { statusCode, isRetryable: false, message: expect.stringContaining(message) }
+      const options = { model, prompt: 'hi', maxRetries: 0 }
+      await expect(generateText(options)).rejects.toMatchObject(refused)
+      const errors: unknown[] = []
+      const onError = ({ error }: { error: unknown }): void => void errors.push(error)
+      const { textStream } = streamText({ ...options, onError })
+      for await (const part of textStream) expect(part).toBe('none')
+      expect(errors).toMatchObject([refused])
+    }
+  })
+
+  it('the ai client gets an error in the middle of a stream', async () => {
+    const generator = new FakeGenerator(async (__, tell) => {
+      await tell.delta?.({ text: 'first' })
+      throw inferenceError('engine_lost', 'gone')
+    })
+    await using served = await serve({ apiKey: key, generator })
+    const errors: unknown[] = []
+    const texts: string[] = []
+    const onError = ({ error }: { error: unknown }): void => void errors.push(error)
+    const options = { model: modelOf(served), prompt: 'hi', maxRetries: 0, onError }
+    for await (const text of streamText(options).textStream) texts.push(text)
+    expect(texts).toEqual(['first'])
+    expect(errors).toHaveLength(1)
+    expect(JSON.stringify(errors[0])).toContain('lost')
   })
 
   it('aborting a stream cancels its request in the generator', async () => {

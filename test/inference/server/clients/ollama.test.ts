@@ -62,6 +62,11 @@ describe('the ollama client', () => {
       return { function: { name, arguments: given } }
     })
     expect(calls).toEqual([{ function: { name: 'weather', arguments: { city: 'Paris' } } }])
+    const streamed = []
+    for await (const part of await ollama(served).chat({ ...request, tools, stream: true })) {
+      streamed.push(...(part.message.tool_calls ?? []))
+    }
+    expect(streamed).toEqual(message.tool_calls)
     const conversation: Message[] = [
       ...messages,
       { role: 'assistant', content: '', tool_calls: [...calls, ...calls] },

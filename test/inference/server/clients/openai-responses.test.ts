@@ -97,6 +97,21 @@ describe('the openai client and the Responses API', () => {
     expect(second.output_text).toBe('It is sunny in Paris.')
   })
 
+  it('the openai client runs a tool loop with streams', async () => {
+    await using served = await serve({ apiKey: key, generator: new FakeGenerator(usesTool) })
+    const client = openai(served)
+    const tools = [{ type: 'function' as const, name: 'weather', parameters: schema, strict: true }]
+    const first = await client.responses.stream({ ...request, tools }).finalResponse()
+    expect(first.output).toMatchObject([{ type: 'function_call', arguments: '{"city":"Paris"}' }])
+    const second = client.responses.stream({
+      ...request,
+      tools,
+      previous_response_id: first.id,
+      input: [{ type: 'function_call_output', call_id: 'call_1', output: 'sunny in Paris' }],
+    })
+    expect((await second.finalResponse()).output_text).toBe('It is sunny in Paris.')
+  })
+
   it.each([false, true])(
     'the openai client reads and deletes a response, stream %j',
     async (stream) => {
