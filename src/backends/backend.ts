@@ -150,7 +150,7 @@ export interface BackendListener {
 /** The session behind a connection. It holds the closures, which cannot leave its process. */
 export interface ConnectedSession {
   readonly id: string
-  /** Returns a function that calls the closure; `null` for other jobs and for copies of jobs. */
+  /** Returns a function that calls the job's closure; `null` if the job has none or is a copy. */
   closureOf(job: Job): (() => unknown) | null
   /** Returns the metrics of the session's tasks and nodes; `null` without telemetry. */
   metrics?(): Promise<MetricValues | null>
@@ -207,7 +207,10 @@ export interface SampledNode {
    * numbers are equal, the first backend in the session's list does. Default 0.
    */
   readonly samplingPriority?: number
-  /** Creates a sampler for the caller. Without this method, the backend sends its samples. */
+  /**
+   * Creates a sampler for the caller. Without this method, the backend sends the node's samples as
+   * notices.
+   */
   createSampler?(pollSeconds: number): ResourceSampler
 }
 

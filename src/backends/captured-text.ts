@@ -46,8 +46,8 @@ interface Omission {
 }
 
 /**
- * Finds the mark. The mark may begin up to 3 bytes early, because an incomplete character is
- * omitted.
+ * Finds the mark. It begins up to 3 bytes before `captureBytes`: a character that would be cut
+ * there is left out.
  */
 function findOmission(bytes: Buffer): Omission {
   const at = bytes.indexOf('\n[... ', captureBytes - 3)

@@ -2,7 +2,10 @@
 
 import type { Job } from './backend.ts'
 
-/** The tag is private, so it is not copied with the job, and can be set on a frozen job. */
+/**
+ * The tag is a private field. It is therefore not copied with the job, and can be set on a frozen
+ * job.
+ */
 export abstract class TaggedJob {
   #tag: object | null = null
 

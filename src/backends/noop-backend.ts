@@ -5,7 +5,7 @@ import { once } from '../foundation/service.ts'
 import type { ExecutableResult } from '../tasks/compute-task.ts'
 import type { Backend, BackendListener, Connection, Job, Refusal } from './backend.ts'
 
-/** Options of a `NoopBackend`. */
+/** All options are optional, as in `new NoopBackend()`. */
 export interface NoopBackendOptions {
   /** The name of the backend. Default `noop`. */
   readonly name?: string

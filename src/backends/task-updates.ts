@@ -10,7 +10,10 @@ export type UpdateRecord =
   | Extract<TaskUpdate, { kind: 'progress' }>
   | { readonly kind: 'event'; readonly event: EventRecord }
 
-/** Prepares an update. Throws `ValueError` for an event whose class is not from `defineEvent`. */
+/**
+ * Makes an update ready to be sent. Throws `ValueError` if an event's class is not from
+ * `defineEvent`.
+ */
 export const toUpdateRecord = (update: TaskUpdate): UpdateRecord =>
   update.kind === 'progress' ? update : { kind: 'event', event: toEventRecord(update.event) }
 

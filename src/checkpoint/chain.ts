@@ -34,7 +34,7 @@ export interface RecordChain {
  * Rejects with `CheckpointError` if `path` cannot be read, or if the files form a cycle.
  */
 export async function findChain(path: string): Promise<RecordChain> {
-  // A pipe can be read only once, so its earlier files are not looked up.
+  // A pipe can be read only once, so the files before it are not looked up.
   if (isPipe(path)) return { files: [path], missing: null }
   let file = resolveRealPath(path)
   const files = [file]
@@ -118,8 +118,9 @@ export async function willStayEmpty(path: string): Promise<boolean> {
 }
 
 /**
- * Finds the last file of a session's newest run; `null` if no file has a complete line. Follows the
- * links between files, because the times in names are wrong if the clock was set back.
+ * Finds the last file of a session's newest run; `null` if no file has a complete line. Uses the
+ * name of the previous file in each record, because the times in file names are wrong if the clock
+ * was set back.
  */
 export async function findLastFile(records: readonly RecordFile[]): Promise<RecordFile | null> {
   const [newest] = records

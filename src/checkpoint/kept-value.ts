@@ -28,7 +28,7 @@ export function deserializeValue(bytes: Uint8Array): KeptValue | null {
   }
 }
 
-/** Node documents this method for subclasses, but its type definitions do not have it. */
+/** Node documents this method for subclasses, but Node's type definitions lack it. */
 const readHostObject = Reflect.get(DefaultDeserializer.prototype, '_readHostObject') as (
   this: DefaultDeserializer,
 ) => ArrayBufferView

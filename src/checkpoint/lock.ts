@@ -60,8 +60,8 @@ export const createHolder = (pid: number): Holder => ({
 })
 
 /**
- * Returns the Slurm job of this process; `null` in a shell of `salloc`, which has no
- * SLURMD_NODENAME and may outlive its job.
+ * Returns the Slurm job of this process; `null` outside a job, and in a shell of `salloc`, which
+ * has no SLURMD_NODENAME and may outlive its job.
  */
 function currentSlurmJob(): HolderJob | null {
   const { SLURM_JOB_ID: id = '', SLURMD_NODENAME: node = '', SLURM_CLUSTER_NAME } = process.env
@@ -71,7 +71,10 @@ function currentSlurmJob(): HolderJob | null {
 interface LockOptions {
   /** Determines the hint of the error. Default `write`. */
   readonly purpose?: LockPurpose
-  /** A Slurm job that has ended. A lock that its processes left on another host is taken over. */
+  /**
+   * A Slurm job that has ended. A lock that one of its processes took on another host is taken
+   * over.
+   */
   readonly endedJob?: HolderJob | null
   readonly shownPath?: string
 }
@@ -101,8 +104,8 @@ export function expectNotHeld(path: string, endedJob: HolderJob | null): void {
 }
 
 /**
- * Returns the holder's job if it is on another host. Only the scheduler knows whether the job has
- * ended.
+ * Returns the Slurm job of a holder on another host, otherwise `null`. Only the scheduler knows
+ * whether such a job has ended.
  */
 export function readRemoteJob(path: string): HolderJob | null {
   const found = readLock(path)

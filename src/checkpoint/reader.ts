@@ -8,7 +8,7 @@ import { decompressFrames, readPipe, isCompressed, type RecordPart } from './com
 import { readFailure } from './files.ts'
 import { type CheckpointLine, isCompleteSpan, isRequestSpan, parseLine } from './format.ts'
 
-/** A line that was skipped because it is bad. */
+/** The position of a line that was skipped because it is broken, invalid or too long. */
 export interface BadLine extends LinePosition {
   readonly reason: string
 }
@@ -23,11 +23,12 @@ export interface ReadOptions {
   /** Called for each bad line except a torn last line. */
   readonly onBadLine?: (bad: BadLine) => void
   /**
-   * Called for each non-empty line before its batch is yielded; `problem` is `null` for a good
-   * line. The text is `null` if the line is too long, or lost in a damaged compressed file.
+   * Called for each line that is neither empty nor skipped, before its batch is yielded. `problem`
+   * is `null` for a good line. The text is `null` if the line is too long, or lost in a damaged
+   * compressed file.
    */
   readonly onText?: (text: string | null, position: LinePosition, problem: string | null) => void
-  /** Called for each good line except skipped spans, before its batch is yielded. */
+  /** Called for each good line that is not skipped, before its batch is yielded. */
   readonly onLine?: (line: CheckpointLine, position: LinePosition) => void
   /** The position where an earlier reading ended (`ReadSummary.end`). Default: the beginning. */
   readonly from?: LinePosition

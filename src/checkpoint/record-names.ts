@@ -89,7 +89,7 @@ export const companionPath = (record: string, suffix: '.results' | '.run' | '.fo
 
 /**
  * The folder through which a command requests and receives the output of a running program. It is
- * next to the record, because both processes know that path.
+ * next to the record, because the command and the session both know the record's path.
  */
 export const followFolderOf = (record: string): string => companionPath(record, '.follow')
 

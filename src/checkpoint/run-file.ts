@@ -38,7 +38,7 @@ export interface RunCommand {
   }
 }
 
-/** A request from a command to the first session of its program that starts telemetry. */
+/** A request from a command to its program. The first session that starts telemetry takes it. */
 export interface RunRequest {
   readonly command: RunCommand
   readonly keep_results: boolean

@@ -359,8 +359,8 @@ export class CheckpointWriter implements AsyncDisposable {
     const before = this.bytesWritten
     const failure = this.#mainLock.acquire()
     if (failure !== null) this.#onWriteError(failure)
-    // Called with the lock: `beforeWrite` may log warnings, which append events. If the ring is
-    // full, only the owner of the lock can make room for them.
+    // The lock is held here, because `beforeWrite` may log warnings, which append events. If the
+    // ring is full, only the owner of the lock can make room for these events.
     const { beforeWrite } = this.#options
     if (beforeWrite !== null) this.#runSafely(beforeWrite)
     let extent = which
@@ -377,7 +377,7 @@ export class CheckpointWriter implements AsyncDisposable {
     return this.#options.clock.monotonicMs() >= this.#outage.retryAtMs
   }
 
-  /** Writes as much as `which` says. Returns `false` on failure. The main thread holds the lock. */
+  /** Writes as much as `which` says. Needs the lock. Returns `false` on failure. */
   #writePending(which: Extent): boolean {
     const wanted = this.#outage === undefined ? which : 'all'
     this.#ring.publish()

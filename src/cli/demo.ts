@@ -154,7 +154,7 @@ async function openStoryteller(
   })
 }
 
-/** One thread, because an engine with more threads than free cores is very slow. */
+/** `threads` is 1, because an engine with more threads than free cores is very slow. */
 const modelConfig = (model: string): string => `required:
   model_name: ${JSON.stringify(model)}
 llm:

@@ -33,7 +33,10 @@ const commands = [
   ['nvidia-smi', 'readings of NVIDIA GPUs without koffi', driverInstallCommand()],
 ] as const
 
-/** The driver includes `nvidia-smi`. On Ubuntu, the name of its package contains the version. */
+/**
+ * Returns the command that installs NVIDIA's driver, which includes `nvidia-smi`. On Ubuntu, a tool
+ * must choose the package, because there is one for each version.
+ */
 function driverInstallCommand(): string {
   let system = ''
   try {
@@ -58,7 +61,7 @@ export function runDoctor(output: Output, folder = process.cwd(), roots?: Kernel
   ]
   const missing = checks.filter(({ state }) => state === 'missing')
   const problems = checks.filter(({ state }) => state === 'problem')
-  // The resources for tasks. In a container, they are less than the machine has.
+  // The resources for tasks. In a container, these may be less than the machine has.
   const machine = { cores: usableCores(roots), memory_mb: usableMemoryMb(roots) }
   const widest = Math.max(...checks.map(({ name }) => name.length))
   output.result({ checks, ...machine }, [
@@ -103,7 +106,7 @@ function checkFolder(folder: string): Check {
   }
 }
 
-/** `find` returns where the part is, or throws if it is missing. */
+/** `find` returns the text that is shown for the part, or throws if the part is missing. */
 function checkPart(name: string, needed_for: string, get: string, find: () => string): Check {
   try {
     return { name, state: 'ok', detail: find(), needed_for, get: null }
@@ -124,7 +127,7 @@ function readVersion(name: string): string {
   }
 }
 
-/** The engine llama uses undocumented parts of its library, so it needs exactly this version. */
+/** The engine llama uses undocumented parts of its library, so it needs exactly `llamaVersion`. */
 function checkVersion(check: Check): Check {
   const { name, state, detail } = check
   if (name !== 'node-llama-cpp' || state !== 'ok' || detail.endsWith(` ${llamaVersion}`))
@@ -133,7 +136,7 @@ function checkVersion(check: Check): Check {
   return { ...check, state: 'problem', detail: `${detail}; ${llamaVersion} is needed`, get }
 }
 
-/** Searches for the server like the backends, not only in PATH. */
+/** Searches for the server where the backends search for it, not only in PATH. */
 function checkServer(): Check {
   const use = 'a cluster of your own, and tutti launch'
   const check = checkPart('nats-server', use, 'apt-get install nats-server', findNatsServer)

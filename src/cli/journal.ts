@@ -85,7 +85,7 @@ const repairHint = (file: string): string[] =>
     ? []
     : [`copy the readable lines with: npx tutti journal repair ${quoteArgument(toShortPath(file))}`]
 
-/** All files of a run must have the same session id. */
+/** Returns a problem for each file whose session id differs from that of the first file. */
 function findForeignFiles(files: readonly string[], found: readonly FileVerdict[]): string[] {
   const first = found[0]?.verdict.sessionId ?? null
   return found.flatMap(({ verdict: { sessionId } }, at) => {
@@ -105,8 +105,8 @@ class EventIds {
   #olderIds = new Map<string, number>()
 
   /**
-   * Stores the line of an event, counted from 1. Returns the line of the latest event with the same
-   * id, or 0 if there is none.
+   * Stores the line of an event, counted from 1. Returns the line of the previous event with the
+   * same id, or 0 if there is none.
    */
   add(id: string, line: number): number {
     if (this.#newerIds.size === windowSize) {
@@ -294,7 +294,10 @@ export async function compressJournal(source: string, output: Output): Promise<n
   return exitCodes.ok
 }
 
-/** Throws for a record that is still being written, because the copy would be incomplete. */
+/**
+ * Throws if the record cannot be copied: it is the standard input, is empty, is not a record, or is
+ * still being written.
+ */
 async function expectCopyable(path: string): Promise<string> {
   if (path === standardInput) {
     throw new ValueError(`${path} is not a file: the copy is written next to it`, { got: path })

@@ -44,7 +44,10 @@ export async function runScriptChild(
   }
 }
 
-/** Does not forward SIGINT on a terminal, which sends it to the child as well. */
+/**
+ * Forwards stop signals to the child. Omits SIGINT on a terminal, which itself sends it to the
+ * child.
+ */
 function forwardSignals(send: (signal: NodeJS.Signals) => void): () => void {
   const onSignal = (signal: NodeJS.Signals): void => {
     if (signal !== 'SIGINT' || !process.stdin.isTTY) send(signal)

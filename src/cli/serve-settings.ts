@@ -92,10 +92,12 @@ function parseValue(schema: KeySchema, text: string, flag: string): unknown {
   }
 }
 
-/** Relative paths on the command line start at the working folder. */
+/**
+ * Keys whose values are paths. On the command line, a relative path starts at the working folder.
+ */
 const pathKey = /_(?:file|dir)$/
 
-/** Converts parsed options to settings. Their names are camel case, as in `llm.maxTokens`. */
+/** Converts parsed options to settings. The options are in camel case, as in `llm.maxTokens`. */
 export function readSettings(options: Readonly<Record<string, unknown>>): ConfigSettings {
   const settings: Record<string, Record<string, unknown>> = {}
   for (const { section, name, flag } of listConfigKeys()) {

@@ -82,7 +82,7 @@ export async function serve(
   return exitCodes.ok
 }
 
-/** The command line takes precedence over the file. */
+/** Reads the configuration from the file and from the command line, which takes precedence. */
 async function readConfig(
   model: string | undefined,
   options: ServeOptions,
@@ -117,7 +117,7 @@ function findUpstreamModel(engine: ConfigSettings[string], signal: AbortSignal):
 }
 
 async function openDashboard(backend: InferenceBackend, output: Output): Promise<AsyncDisposable> {
-  // Imported here, so that other servers start fast.
+  // Imported only here, so that servers without a dashboard start fast.
   const { openServeDashboard } = await import('./dashboard/serve-dashboard.ts')
   return await openServeDashboard(backend, output)
 }
@@ -143,7 +143,9 @@ function readTls({ tlsCert: certFile, tlsKey: keyFile }: ServeOptions): TlsFiles
   throw new ValueError(`--tls-${given} needs --tls-${missing}`, details)
 }
 
-/** Prints a line to stderr for each request. */
+/**
+ * Returns a function that prints a line to stderr for each request; `undefined` if none is wanted.
+ */
 function createRequestLog(
   { logRequests = false, logContents = false }: ServeOptions,
   output: Output,
@@ -177,7 +179,7 @@ function printEndpoint(
   const { endpoint, model, workers } = backend
   const shown = key?.isGenerated === true ? key.value : null
   const needsKey = key !== null || apiKeys !== undefined
-  // Nobody could use the server without this key.
+  // The key is printed even in quiet form, because nobody could use the server without it.
   if (shown !== null && output.form === 'quiet') output.problem(`key ${shown}`)
   const clientKey = needsKey ? (shown ?? '<your key>') : 'none'
   const ollamaHeaders = needsKey ? `, headers: { 'x-api-key': '${clientKey}' }` : ''

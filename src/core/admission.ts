@@ -38,7 +38,10 @@ export interface AdmissionParts {
   readonly bindings: readonly BackendBinding[]
 }
 
-/** The tasks that passed the checks, with their targets. A task that is being routed is missing. */
+/**
+ * The tasks that passed the checks, and the target of each. A task that is being routed has no
+ * target yet.
+ */
 interface AcceptedTasks {
   readonly tasks: AnyTask[]
   readonly targets: BackendBinding[]

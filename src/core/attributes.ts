@@ -80,7 +80,9 @@ export function describeTask(entry: Entry): JsonObject {
   return entry.attributes
 }
 
-/** The attributes of TaskCreated alone: name, definition hash, dependencies, origin and block. */
+/**
+ * The attributes that only TaskCreated has: name, definition hash, dependencies, origin and block.
+ */
 export function describeRegistration(entry: Entry): JsonObject | null {
   const { dependencies, definitionHash, origin } = entry
   const block = entry.owner?.blockUid ?? null
@@ -97,8 +99,8 @@ export function describeRegistration(entry: Entry): JsonObject | null {
 }
 
 /**
- * The attributes of TaskSubmitted alone: resources and priority, unless they are the defaults, and
- * the arguments of a program.
+ * The attributes that only TaskSubmitted has: resources and priority, unless they are the defaults,
+ * and the arguments of a program.
  */
 export function describeSubmission(entry: Entry): JsonObject | null {
   const spec = (entry.work ?? entry.expected?.work)?.spec

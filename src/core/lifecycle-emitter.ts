@@ -201,7 +201,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
     if (isStart && this.#parts.keepResults) entry.detectInputChange()
     if (type === 'tutti.TaskAttempt') return this.#describeAttempt(entry, details)
     if (type === 'tutti.AttemptStarted') return this.#createStartEvent(entry)
-    // Stored before the event, so that every recorded TaskCompleted has its value.
+    // The value is stored before the event, so that every recorded TaskCompleted has its value.
     if (type === 'TaskCompleted') this.#keepValue(entry, details)
     const { time, durationSeconds } = entry.lifecycle
     const isPlain = type === 'TaskSubmitted' || type === 'TaskQueued'

@@ -141,7 +141,9 @@ export class FollowedProgram {
     this.#job = job
   }
 
-  /** Synchronous, so that all output is in the files before the record says the task ended. */
+  /**
+   * Synchronous, so that all output is in the files before the end of the task is in the record.
+   */
   #end(): void {
     const { job = null, record } = this.#entry ?? {}
     const output = record?.output ?? record?.value

@@ -336,8 +336,8 @@ export class SessionCore {
       isOverdue = true
       resolve()
     })
-    // Waits before the backends are released, because a released backend would refuse the tasks
-    // that are still being checked.
+    // Waits for admission before the backends are released, because a released backend would refuse
+    // the tasks that are still being checked.
     if (admitted !== null) await waitUntilDeadline(deadline, () => admitted)
     // Reports recorded results before the backends are released, so that remote backends can remove
     // them.

@@ -20,7 +20,7 @@ import { expectWorkDir } from '../tasks/program-options.ts'
 import { type NameLimitOptions, resolveNameLimits } from './limits/name-limits.ts'
 import { managerOptionNames, type TelemetryOptions } from '../telemetry/options.ts'
 
-/** Options of a session. */
+/** The id of a session, where its programs run, and its limits. */
 export interface SessionOptions {
   /** The session's name in events and files. Default: generated. */
   readonly id?: string

@@ -41,7 +41,9 @@ function writeWord(target: Uint8Array, at: number, word: number): void {
 export class DerivedIds {
   readonly key: Int32Array
   readonly #scratch = Buffer.alloc(eventIdDigits * idsPerBlock)
-  /** The ids of the events whose numbers begin at `block * idsPerBlock`. */
+  /**
+   * `#blockText` has the ids of the `idsPerBlock` events from the number `#block * idsPerBlock` on.
+   */
   #block = -1
   #blockText = ''
 
@@ -69,7 +71,7 @@ export class DerivedIds {
     writeWord(target, at + 8, this.#lastSpanWord(number, first))
   }
 
-  /** Fast for consecutive numbers. */
+  /** Returns an event id as text. Fast for consecutive numbers. */
   eventId(number: number): string {
     const block = Math.floor(number / idsPerBlock)
     const first = block * idsPerBlock

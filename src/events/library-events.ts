@@ -78,7 +78,10 @@ export const WorkerLost = withFieldTypes<{ tasks: readonly string[] }>()(
 )
 export type WorkerLost = InstanceType<typeof WorkerLost>
 
-/** A backend runs fewer tasks at a time than configured, because the system refuses more. */
+/**
+ * A backend runs fewer tasks at a time than configured, because the system refuses more or its
+ * workers do not start.
+ */
 export const BackendThrottled = defineEvent('tutti.BackendThrottled', {
   reason: 'str',
   limit: 'int',
@@ -167,7 +170,10 @@ export const NodeLost = withFieldTypes<{ tasks: readonly string[] }>()(
 )
 export type NodeLost = InstanceType<typeof NodeLost>
 
-/** The time limit of an allocation is near. In its last `graceSeconds`, no task starts. */
+/**
+ * The time limit of an allocation is near. In the last `graceSeconds` of the allocation, no task
+ * starts.
+ */
 export const AllocationEnding = defineEvent('tutti.AllocationEnding', { seconds_left: 'float' })
 export type AllocationEnding = InstanceType<typeof AllocationEnding>
 

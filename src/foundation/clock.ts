@@ -26,7 +26,7 @@ export const readMoment = (
 /** The methods of a clock, to validate a clock that is passed as an option. */
 export const clockMethods = ['now', 'monotonicMs', 'after', 'nextTurn'] as const
 
-/** Options of a timer. */
+/** How a timer behaves while it is pending. */
 export interface TimerOptions {
   /** Whether the process may exit while the timer is pending. Default `false`. */
   readonly background?: boolean

@@ -70,7 +70,7 @@ export function findErrorClass(wanted: string): ErrorClass | undefined {
   return undefined
 }
 
-/** The details of a `ValueError`. */
+/** Which value is wrong, and what was expected instead. */
 export interface ValueErrorDetails extends ErrorDetails {
   /** The path of the wrong value, such as `tasks[417].backend`. */
   readonly field?: string
@@ -130,7 +130,7 @@ export interface FailedPrompt {
   readonly usage?: undefined
 }
 
-/** The details of an `InferenceError`. */
+/** The results of the prompts of a failed task, or why a request was refused. */
 export interface InferenceErrorDetails extends ErrorDetails {
   readonly results?: readonly GenerateResult[]
   readonly refusal?: RequestRefusal
@@ -164,7 +164,7 @@ export class InferenceError extends TuttiError {
   }
 }
 
-/** The details of a `CheckpointError`. */
+/** The file that cannot be used, and the reason. */
 export interface CheckpointErrorDetails extends ErrorDetails {
   readonly path?: string
   readonly errno?: string

@@ -77,7 +77,10 @@ export function toExactJson(value: unknown, maxBytes: number): string | null {
   }
 }
 
-/** Stops at the first part that JSON cannot represent, or when the value is too large. */
+/**
+ * Whether JSON can represent the value. Stops at the first part that it cannot represent, or when
+ * the value is too large.
+ */
 function isExactJson(root: unknown, maxBytes: number): boolean {
   const waiting: unknown[] = [root]
   // Every value uses at least one byte, so the loop ends even for a cycle.
@@ -224,7 +227,7 @@ function applyToJson(value: object): unknown {
 }
 
 const unserializable = (what: string): string => `[unserializable: ${what}]`
-/** Replaces a part that exceeds a limit. */
+/** The text that replaces a part that exceeds a limit. */
 export const tooLarge = unserializable('too large')
 
 const truncationMark = /^\.\.\.\[truncated \d+\]$/

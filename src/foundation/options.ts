@@ -234,7 +234,10 @@ export function didYouMean(name: string, known: readonly string[]): string {
   return nearest === undefined ? '' : `; did you mean "${nearest}"?`
 }
 
-/** The most similar known name. It differs in at most a third of its characters. */
+/**
+ * The most similar known name. It differs in one character, or in at most a third of its
+ * characters.
+ */
 export function findNearest(name: string, known: readonly string[]): string | undefined {
   let nearest: string | undefined
   let minEdits = Infinity

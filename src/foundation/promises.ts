@@ -64,7 +64,7 @@ export class SharedResult<T> {
     return this.#controller.signal.aborted
   }
 
-  /** Rejects as soon as `signal` is aborted. */
+  /** Waits for the result. Rejects as soon as `signal` is aborted. */
   async wait(signal: AbortSignal): Promise<T> {
     signal.throwIfAborted()
     this.#waiting++

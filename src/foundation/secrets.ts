@@ -58,7 +58,10 @@ export function findSecretArguments(args: readonly string[]): boolean[] {
   })
 }
 
-/** Adds a secret that is not in the environment. The error names the field, not the value. */
+/**
+ * Adds a secret that is not in the environment. If it is invalid, the error contains only the name
+ * of the field, not the value.
+ */
 export function registerSecret(secret: string, field = 'secret'): void {
   addSecret(expectSecret(field, secret))
 }

@@ -127,7 +127,8 @@ class ProgressThrottle {
   set(update: TaskUpdate): void {
     this.#held = update
     const waitMs = this.#sentMs + progressIntervalMs - this.#clock.monotonicMs()
-    // Sent without a timer, because timers do not fire while code blocks the event loop.
+    // An update that is due is sent without a timer, because timers do not fire while code blocks
+    // the event loop.
     if (waitMs <= 0) return this.flush()
     this.#cancelTimer ??= this.#clock.after(waitMs, () => this.flush(), { background: true })
   }

@@ -8,7 +8,7 @@ import {
   ValueError,
 } from './errors.ts'
 
-/** The details of a `TaskFailedError`. */
+/** The uid of the failed task, in addition to the details of every error. */
 export interface TaskErrorDetails extends ErrorDetails {
   readonly uid: string
 }
@@ -23,7 +23,7 @@ export class TaskFailedError extends TuttiError {
   }
 }
 
-/** The details of an `ExecutableFailedError`. */
+/** How the program ended, and the last part of its output. */
 export interface ExecutableFailedDetails extends TaskErrorDetails {
   readonly exitCode: number | null
   readonly signal: string | null
@@ -76,7 +76,7 @@ export class CwdNotFoundError extends TuttiError {}
 /** A file of `captureStdio` cannot be written. */
 export class OutputFileError extends TuttiError {}
 
-/** The system refused to start the program for any other reason. */
+/** The system refused to start the program for a reason that has no error class of its own. */
 export class SpawnError extends TuttiError {}
 
 /** An argument cannot be sent to a worker. `field` is its path, such as `args[1].callback`. */

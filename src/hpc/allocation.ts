@@ -47,7 +47,10 @@ export interface Allocation {
   readonly hasThisProcess: boolean
   /** Attributes of the event `SessionStarted` that describe the allocation. */
   readonly facts: JsonObject
-  /** Returns the state of the allocation. It may be cached, unless `isChanged` is set. */
+  /**
+   * Returns the state of the allocation. It may come from a cache, unless `isChanged` says that it
+   * has probably changed.
+   */
   state(options?: { readonly isChanged?: boolean }): Promise<AllocationState>
   /** Runs the command on each of the nodes, with the node's name as the last argument. */
   start(nodes: readonly AllocatedNode[], command: NodeCommand): readonly RemoteProcess[]

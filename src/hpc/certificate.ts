@@ -40,7 +40,7 @@ export function createRunCertificate(addresses: readonly string[], now: number):
   const names = sequence(...addresses.map((one) => encode(tag.ipAddress, toAddressBytes(one))))
   const extension = sequence(subjectAltName, encode(tag.octetString, names))
   const algorithm = sequence(ecdsaWithSha256)
-  // Starts a day ago, because the clock of another node may be slow.
+  // The validity begins a day ago, because the clock of another node may be slow.
   const validity = sequence(
     encodeTime(now * 1000 - dayMs),
     encodeTime(now * 1000 + validDays * dayMs),

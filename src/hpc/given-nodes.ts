@@ -74,7 +74,9 @@ function openHosts(hosts: readonly string[], clock: Clock): Allocation {
   return new HostListAllocation({ hosts, remoteShell, clock })
 }
 
-/** Requests one node if the launch of a script on this machine named no nodes. */
+/**
+ * Requests one node. Called for a script that runs on this machine and was launched without nodes.
+ */
 async function holdOneNode(commands: SlurmCommands, clock: Clock): Promise<PlaceholderJob> {
   const folder = newAllocationFolder()
   const placeholder = await PlaceholderJob.open({

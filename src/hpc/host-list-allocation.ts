@@ -21,7 +21,10 @@ export interface HostListOptions {
   readonly clock: Clock
 }
 
-/** Never asks for a password, and does not wait long for a host that is down. */
+/**
+ * The default remote shell. It never asks for a password, and does not wait long for a host that is
+ * down.
+ */
 export const sshCommand = ['ssh', '-o', 'BatchMode=yes', '-o', 'ConnectTimeout=10'] as const
 
 /** Excludes text that a remote shell would parse as an option. */

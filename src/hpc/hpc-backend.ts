@@ -293,7 +293,10 @@ export class HpcBackend implements Backend, NodeServers {
     })
   }
 
-  /** The attribute `allocation` is the id of the job, which is also a label of its nodes. */
+  /**
+   * Emits `AllocationEnding`. Its attribute `allocation` is the id of the job, which is also a
+   * label of the nodes.
+   */
   #announceEnd(seconds_left: number, jobId: JsonValue | undefined): void {
     const attributes = jobId === undefined ? {} : { allocation: String(jobId) }
     const notice = toEventNotice(AllocationEnding, { seconds_left }, { attributes })
@@ -362,7 +365,10 @@ function chooseModules(nodesWithoutFolder: readonly string[], log: Log): 'shared
 const describeMissingFolder = (nodes: readonly string[]): string =>
   `${nodes.join(', ')} cannot read the folder of the launch`
 
-/** Rejects if one of the nodes cannot read the folder of the launch. */
+/**
+ * Adds agents on the nodes of an allocation. Rejects if one of the nodes cannot read the folder of
+ * the launch.
+ */
 async function addAgentsWithFolder(
   cluster: AgentCluster,
   allocation: Allocation,

@@ -261,8 +261,8 @@ const workerLimit = 1024
 const processLimit = 65_536
 
 /**
- * Returns the number of cores. The default is the number of usable cores, but at least one per
- * worker and one per program.
+ * Returns the number of cores. The default is the number of usable cores, but at least `workers`
+ * and at least `maxProcesses`.
  */
 function resolveCores({ cores, workers = 1, maxProcesses = 1 }: ConcurrentBackendOptions): number {
   if (cores !== undefined) return expectCores(cores)

@@ -18,7 +18,9 @@ export interface Executor {
   /** Whether `prepare` can start workers for more slots. Absent if there is no `prepare`. */
   readonly canPrepare?: boolean
   readonly isPreparing?: boolean
-  /** Starts workers for this many waiting batches. The resources for these batches are free. */
+  /**
+   * Starts workers for waiting batches. `batches` is how many of them fit into the free resources.
+   */
   prepare?(batches: number): void
   /** How many of the `waiting` jobs to put into one batch: 1 when idle, many under backlog. */
   batchSize(waiting: number): number
@@ -37,8 +39,9 @@ export interface ExecutorListener {
   /** Called when a job, such as an abandoned closure, returns after the job's last report. */
   resultDropped(job: Job): void
   /**
-   * Returns jobs that never began to their former positions in the queue, because their worker
-   * ended or another worker is idle. If the list is empty, only assigns waiting jobs.
+   * Puts jobs that have not begun back at their former positions in the queue. Executors call this
+   * if the worker of these jobs has ended, or if another worker is idle. With an empty list, it
+   * only assigns waiting jobs.
    */
   requeue(jobs: readonly Job[]): void
   finish(batch: Batch): void

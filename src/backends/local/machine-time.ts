@@ -9,7 +9,7 @@ export function machineMs(): number {
   return seconds * 1000 + nanoseconds / 1e6
 }
 
-/** One reading of all clocks, for the conversion of any number of times. */
+/** One reading of all clocks. It suffices to convert any number of times. */
 export interface ClockReading extends Moment {
   readonly machineMs: number
 }

@@ -14,7 +14,9 @@ export interface Client {
   readonly session: ConnectedSession
 }
 
-/** The resources of closures, which run on the event loop and hold no core. */
+/**
+ * The resources of a closure with the default request. It runs on the event loop and holds no core.
+ */
 const noResources: ResourceRequest = Object.freeze({ ...defaultResources, cores: 0 })
 
 /**

@@ -93,8 +93,8 @@ export class Scheduler implements ExecutorListener {
   }
 
   /**
-   * Cancels waiting jobs now, and jobs that are requeued later. Executors cancel the jobs that they
-   * run.
+   * Cancels all waiting jobs and, from now on, each job that is requeued. Executors cancel the jobs
+   * that they run.
    */
   close(reason: string): void {
     this.#closeReason = reason

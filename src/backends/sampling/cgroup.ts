@@ -50,7 +50,9 @@ export interface MemoryLimit {
   readonly bytes: number
   readonly usageFile: string
   readonly statFile: string
-  /** The line in `statFile` that has the file cache, which the kernel reclaims first. */
+  /**
+   * The name of the line in `statFile` with the inactive file cache. The kernel reclaims it first.
+   */
   readonly inactiveField: string
 }
 
@@ -100,8 +102,8 @@ interface LevelLimit {
 
 /**
  * Finds the smallest limit of the group and its ancestors. If limits are equal, the outermost wins,
- * because its usage includes the others. In a container without a cgroup namespace, only the mount
- * exists.
+ * because its usage includes the others. The mount itself is included: in a container without a
+ * cgroup namespace, no other folder exists.
  */
 function findTightest(
   group: ControlGroup,
@@ -135,15 +137,15 @@ export interface GroupMembership {
   readonly path: string
 }
 
-/** Prefers version 1, because a controller that it uses is not available in version 2. */
+/** Prefers version 1, because a controller that is mounted there is not available in version 2. */
 export function parseMembership(cgroup: string, controller: string): GroupMembership | undefined {
   let unified: GroupMembership | undefined
   for (const line of cgroup.split('\n')) {
     const fields = /^\d+:([^:]*):(\/.*)$/.exec(line)
     if (fields === null) continue
     const controllers = fields[1] ?? ''
-    // The path of a group outside the cgroup namespace begins with `/..`. It must not leave the
-    // mount.
+    // A group outside the cgroup namespace has a path that begins with `/..`. `normalize` removes
+    // this part, which would lead out of the mount.
     const path = posix.normalize(fields[2] ?? '/').replace(/(?<=.)\/$/, '')
     if (controllers.split(',').includes(controller)) {
       return { version: 1, folders: [controller, controllers], path }

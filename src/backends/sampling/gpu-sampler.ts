@@ -138,7 +138,8 @@ class SmiStream {
   #exitText = 'gives no readings'
 
   constructor(periodMs: number, onReading: (reading: GpuReading) => void) {
-    // Detached, so that Ctrl-C does not end it. If this process exits, the next write ends it.
+    // Detached, so that Ctrl-C does not end `nvidia-smi`. If this process exits, `nvidia-smi` ends
+    // at its next write.
     const child: ChildProcess = spawn('nvidia-smi', [...gpuQuery, `--loop-ms=${periodMs}`], {
       stdio: ['ignore', 'pipe', 'ignore'],
       detached: true,
@@ -207,7 +208,10 @@ export const gpuQuery: readonly string[] = [
 /** More GPUs than any machine has. A larger number is not an index. */
 const maxGpus = 1024
 
-/** Returns `undefined` for other text. The usage is `null` for a GPU without a value (`[N/A]`). */
+/**
+ * Parses a line of `gpuQuery`; returns `undefined` for other text. The usage of a GPU without a
+ * value (`[N/A]`) is `null`.
+ */
 export function parseGpuLine(line: string): GpuReading | undefined {
   const fields = /^\s*(\d{1,4})\s*,\s*(?:(-?\d+(?:\.\d+)?)\s*%?|\[[^\]]*\])\s*$/.exec(line)
   if (fields === null || Number(fields[1]) >= maxGpus) return undefined

@@ -53,7 +53,10 @@ export class NodeSampler {
     this.runCpuPercent()
   }
 
-  /** Returns the share of the node's processors that this process and its descendants use. */
+  /**
+   * Returns how much of the node's processors this process and its descendants used since the last
+   * call.
+   */
   runCpuPercent(): number | null {
     const busy = processTreeTicks(this.#roots.procRoot, process.pid)
     const seconds = this.#clock.monotonicMs() / 1000

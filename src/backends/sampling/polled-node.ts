@@ -81,7 +81,7 @@ export class PolledNode {
     })
   }
 
-  /** No more events are emitted. Resolves when the sampler is closed, or after 2 s. */
+  /** Stops the emission of events. Resolves when the sampler is closed, or after 2 s. */
   async close(): Promise<void> {
     this.#isClosed = true
     try {

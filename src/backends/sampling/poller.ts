@@ -52,7 +52,10 @@ export class ResourcePoller extends Service {
     this.#hostClaim = { backend: hostBackend, node: options.host ?? host }
   }
 
-  /** Must be called in the order of the session's backends. Later nodes join the next cycle. */
+  /**
+   * Must be called in the order of the session's backends. A node that is added while the poller
+   * runs is polled from the next cycle on.
+   */
   addBackend(backend: string, nodes: readonly SampledNode[]): void {
     this.#claims.addBackend(backend)
     for (const node of nodes) this.#join({ backend, node })

@@ -1,4 +1,6 @@
-/** Writes frames of the ring to the file, in chunks. Used by the thread and the main thread. */
+/**
+ * Writes frames of the ring to the file, in chunks. Used by the writer thread and the main thread.
+ */
 
 import type { DerivedIds } from '../../events/derived-ids.ts'
 import { type FileOperations, writeSome } from '../files.ts'
@@ -92,7 +94,7 @@ export class ChunkWriter {
     }
   }
 
-  /** Counts a line that the main thread wrote without the ring, or a part of it. */
+  /** Counts a line, or a part of a line, that the main thread wrote without the ring. */
   countDirect(bytes: number, lines: number): void {
     const before = this.#record.progress
     this.#commitHeld({ ...before, lines: before.lines + lines, bytes: before.bytes + bytes })

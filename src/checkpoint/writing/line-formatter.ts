@@ -21,7 +21,7 @@ const sizeMask = 2 ** sizeBits - 1
 /** A segment of a template, prepared for being copied into a line. */
 interface SegmentBytes {
   readonly bytes: Uint8Array
-  /** Three numbers for each hole: offset, kind, value. */
+  /** Three numbers for each hole: its offset, its kind, and the index of its value. */
   readonly holes: Int32Array
   readonly nextKind: number
   readonly nextValue: number

@@ -54,7 +54,10 @@ export const samples = {
   eventId: newUuid(),
   spanId: newUuid().slice(16),
   uid: `uid-${sampleId}`,
-  /** The name of the last attribute. A hole replaces this attribute and the comma before it. */
+  /**
+   * The name of a placeholder attribute, the last one in the sample line. A hole replaces the whole
+   * attribute and the comma before it.
+   */
   ownName: `own-${sampleId}`,
   seconds: 0.123_456_789_012_345,
 }

@@ -23,9 +23,12 @@ export interface CheckpointWriterOptions {
   readonly lock?: CheckpointLock | null
   /** Called before lines are written, to write data that the lines refer to. */
   readonly beforeWrite?: () => void
-  /** Called for the first failed write after a successful one. May call `append`. */
+  /** Called when writing begins to fail. May call `append`. */
   readonly onDegraded?: (facts: { errno: string; lines_pending: number }) => void
-  /** Called when all kept lines are written and `lost` lines were dropped. May call `append`. */
+  /**
+   * Called when writing works again and all kept lines are written. `lost` lines were dropped. May
+   * call `append`.
+   */
   readonly onRecovered?: (facts: { lost: number }) => void
   readonly files?: FileOperations
   /** The maximum number of lines kept while writing fails. Default 50,000. */
@@ -43,7 +46,7 @@ export interface CheckpointWriterOptions {
   readonly linesBeforeThread?: number
 }
 
-/** What the thread needs, to be passed as its `workerData`. */
+/** The `workerData` of the writer thread. */
 export interface WriterThreadData {
   readonly memory: SharedArrayBuffer
   readonly fd: number

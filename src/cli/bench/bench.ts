@@ -89,7 +89,9 @@ const measureLoad = (load: Load): LoadStats => ({
 
 const perSecond = (count: number, { seconds }: Load): number => (seconds > 0 ? count / seconds : 0)
 
-/** Returns a function that shows the progress in a terminal, and every few seconds elsewhere. */
+/**
+ * Returns a function that shows the progress: continuously in a terminal, else every few seconds.
+ */
 function showProgress(requests: number, output: Output): (load: Load) => void {
   const interval = output.terminal?.isTTY === true ? 0.1 : 5
   let shown = 0

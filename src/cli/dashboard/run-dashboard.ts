@@ -18,7 +18,7 @@ export async function openRunDashboard(
   output: Output,
 ): Promise<AsyncDisposable | null> {
   if (isWanted !== true) return null
-  // Imported here, so that other runs start fast.
+  // Imported only here, so that runs without a dashboard start fast.
   const { openDashboard } = await import('../../dashboard/dashboard.ts')
   const { RecordWriters } = await import('../reading/record-writer.ts')
   const dashboard = await openDashboard(findRecord, {}, { writers: new RecordWriters() })

@@ -1,4 +1,7 @@
-/** The option `--dashboard` of `tutti serve`: shows the work of a server without a session. */
+/**
+ * The option `--dashboard` of `tutti serve`: shows the requests of the server, which has no
+ * session.
+ */
 
 import { openDashboard } from '../../dashboard/dashboard.ts'
 import type { LiveFeed } from '../../dashboard/sources/live-source.ts'

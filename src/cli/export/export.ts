@@ -187,7 +187,10 @@ class OpenSpans {
     }
   }
 
-  /** Open spans end at the last line of the file and have `tutti.unfinished`. */
+  /**
+   * Returns the open spans. They end at the latest time in the file, and have the attribute
+   * `tutti.unfinished`.
+   */
   async toSpans(file: string): Promise<FinishedSpan[]> {
     const session = this.#session
     if (session === null) return []
@@ -241,7 +244,10 @@ function taskAttributes({ backend, task_id, attributes }: EventLine): Record<str
   return { backend, task_id, executable: executable ?? '', task_type: task_type ?? '', ...workflow }
 }
 
-/** Finds the events with which the tasks of these spans begin. A pipe cannot be read twice. */
+/**
+ * Finds the events with which the tasks of these spans begin; none in a pipe, which cannot be read
+ * a second time.
+ */
 async function findTasks(file: string, ids: ReadonlySet<string>): Promise<Map<string, EventLine>> {
   const found = new Map<string, EventLine>()
   if (ids.size === 0 || isPipe(file)) return found

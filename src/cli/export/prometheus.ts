@@ -18,7 +18,10 @@ import { countSubmitted } from '../../views/panels/counts.ts'
 import { run } from '../../views/panels/run.ts'
 import { eachTask } from '../../views/tasks.ts'
 
-/** Counters and gauges are totals of the run; histograms are per executable. */
+/**
+ * Instruments of tasks have one value for the run, histograms one distribution per executable, and
+ * instruments of nodes one value per node.
+ */
 export function prometheusText(pass: RunPass): string {
   const { sessionId } = run.show(pass.states.run)
   const recorded = pass.counts.totals

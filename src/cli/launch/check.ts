@@ -59,12 +59,12 @@ export async function checkLaunch(
     if (hosts !== null) await trial.runLocally(['sh', '-c', trial.script])
     else if (jobId !== undefined) await trial.runInJob(jobId)
     else {
-      const one = toBatchOptions(
+      const oneNode = toBatchOptions(
         { ...options, nodes: 1, time: jobMinutes, more },
         'tutti-check',
         folder,
       )
-      const code = await trial.runInNewJob(batch, one)
+      const code = await trial.runInNewJob(batch, oneNode)
       if (code !== null) return code
     }
     return printChecks(checks, output)
@@ -133,7 +133,7 @@ class CheckRun {
   }
 
   /** Resolves with the exit code for the signal that stopped the check; `null` if no signal did. */
-  async runInNewJob(asked: readonly string[], one: readonly string[]): Promise<number | null> {
+  async runInNewJob(batch: readonly string[], oneNode: readonly string[]): Promise<number | null> {
     const folder = this.#folder
     folder.write('script', this.script)
     const interruption = new Interruption('', { cancelOnSignal: true }, this.#output)
@@ -142,10 +142,11 @@ class CheckRun {
     try {
       // Asks Slurm whether it would accept the complete request.
       const commands = this.#commands.withSignal(signal)
-      await commands.submit(...asked, '--test-only', folder.file('script'))
+      await commands.submit(...batch, '--test-only', folder.file('script'))
       this.#checks.push(toCheck('request', 'Slurm accepts it'))
-      // If the node does not see the folder, it cannot open an output file there.
-      const options = [...one, '--output=/dev/null']
+      // The output goes to /dev/null, because a node that does not see the folder cannot open a
+      // file in it.
+      const options = [...oneNode, '--output=/dev/null']
       const context = { clock: systemClock, signal }
       interruption.jobId = await submitBatch(this.#commands, options, folder, context)
       return await this.#follow(interruption, signal)

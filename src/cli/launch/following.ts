@@ -32,7 +32,9 @@ export function createStartNotice(
 }
 
 export interface InterruptionOptions {
-  /** By default, the job continues, unless the user at the terminal cancels it. */
+  /**
+   * Whether a stop signal cancels the job. By default, only the user at the terminal can cancel it.
+   */
   readonly cancelOnSignal?: boolean
 }
 

@@ -131,7 +131,8 @@ export async function runWithHeldNodes(
         heldJob.allocation.nodes.map(({ name }) => name),
       )
       const code = await run((pid) => guard.scriptStarted(pid))
-      // A script that requests further nodes may continue without the held nodes.
+      // Throws if the nodes were lost. This is not checked for a script that requests nodes itself,
+      // because such a script may continue without the held nodes.
       if (!folder.isElastic)
         await heldJob.expectRunning().catch((error: unknown) => warnNoAnswer(error, output))
       return code

@@ -1,4 +1,4 @@
-/** Arguments that several commands share. */
+/** Arguments, and parsers of options, that several commands share. */
 
 import { type Command, InvalidArgumentError } from 'commander'
 import type { Output } from '../output.ts'

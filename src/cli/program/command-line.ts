@@ -87,7 +87,8 @@ function createCli(
   const output = (): Output => {
     const { quiet = false } = program.opts<GlobalOptions>()
     const form: OutputForm = isJson() ? 'json' : quiet ? 'quiet' : 'text'
-    // Reuses the output of the form, because a notice must first remove its progress block.
+    // Reuses the output of the form, because a notice must first remove the progress block of this
+    // output.
     const made = outputs.get(form) ?? createOutput(form, streams.stdout, streams.stderr)
     outputs.set(form, made)
     return made
@@ -358,7 +359,8 @@ export async function runCommandLine(own: CommandProcess): Promise<void> {
 type Listener = (warning: Error) => void
 
 /**
- * Prints warnings as notices. Does nothing if Node prints no warnings, as with `NODE_NO_WARNINGS`.
+ * Prints the warnings of tutti as notices; in JSON form, all warnings. Does nothing if Node prints
+ * no warnings, as with `NODE_NO_WARNINGS`.
  */
 function showWarnings(source: WarningSource, output: () => Output): void {
   const nodes = source.listeners('warning') as readonly Listener[]
@@ -375,7 +377,10 @@ function showWarnings(source: WarningSource, output: () => Output): void {
 const emitsWarnings = (own: CommandProcess): own is CommandProcess & WarningSource =>
   own.removeAllListeners !== undefined
 
-/** Inserts `--` before the script, so that all later arguments belong to the script. */
+/**
+ * Prepares the arguments for commander. Inserts `--` before a script, so that all later arguments
+ * belong to the script.
+ */
 function separateScript(argv: readonly string[], program: Command): readonly string[] {
   const at = argv.findIndex((word, index) => index > 1 && !word.startsWith('-'))
   const name = argv[at] ?? ''
@@ -396,7 +401,7 @@ function separateScript(argv: readonly string[], program: Command): readonly str
   return argv
 }
 
-/** Removes `help` before an unknown command, so that its error is printed. */
+/** Removes `help` before an unknown command, so that commander reports this command as unknown. */
 function dropHelpWord(argv: readonly string[], at: number, program: Command): readonly string[] {
   const asked = argv[at + 1] ?? '-'
   const isKnown = asked === 'help' || program.commands.some((one) => one.name() === asked)
@@ -435,7 +440,8 @@ function reportError(error: unknown, program: Command, output: Output): number {
     else if (near !== '') output.problem(near.trim())
     return exitCodes.usage
   }
-  // The result can no longer be written, and `onFailure` has set the exit code.
+  // The result can no longer be written. Unless a pipe was closed, `onFailure` has set the exit
+  // code.
   if (isAbort(error, output.closed)) return exitCodes.ok
   if (!(error instanceof TuttiError)) throw error
   output.failure(error)
@@ -443,7 +449,9 @@ function reportError(error: unknown, program: Command, output: Output): number {
   return BackendError.isInstance(error) ? exitCodes.backendFailed : exitCodes.usage
 }
 
-/** Suggests a hidden option, such as one for a key of a configuration. Commander does not. */
+/**
+ * Suggests the option of a configuration key. Commander does not suggest it, because it is hidden.
+ */
 function findConfigOption({ code, message }: CommanderError): string {
   const [, wrong] = /'--([^']+\.[^']+)'/.exec(message) ?? []
   if (code !== 'commander.unknownOption' || wrong === undefined) return ''

@@ -12,7 +12,10 @@ interface Choice {
 
 interface OptionChoice extends Choice {
   readonly short: string | null
-  /** Empty if any value is allowed, such as a file; `null` if the option takes no value. */
+  /**
+   * The possible values. Empty if any value is allowed, such as a file; `null` if the option takes
+   * no value.
+   */
   readonly values: readonly string[] | null
 }
 
@@ -78,7 +81,10 @@ const commonOptions: readonly OptionChoice[] = [
   { word: '--quiet', short: null, description: 'Print problems only', values: null },
 ]
 
-/** Returns the words to complete. Options are offered only for a word that starts with `-`. */
+/**
+ * Returns the words that are always offered. Options are offered only for a word that starts with
+ * `-`.
+ */
 const joinWords = ({ commands, values }: CommandChoices): string =>
   [...values, ...commands.map(({ word }) => word)].join(' ')
 

@@ -24,7 +24,7 @@ const maxCompared = 1000
 interface RequestedValues {
   readonly kind: FilterKind
   readonly values: readonly string[]
-  /** The values that occurred in events, until an event matched. */
+  /** The values that occurred in events before the first match. */
   readonly seen: Set<string>
 }
 

@@ -31,7 +31,7 @@ interface Candidate extends StoredRun {
 }
 
 /**
- * Removes all runs except those that `keep` or `older` excludes, and those in use. Resolves with
+ * Removes all runs except those that `keep` or `older` protects, and those in use. Resolves with
  * exit code 1 if a run could not be removed.
  */
 export async function pruneJournal(options: PruneOptions, output: Output): Promise<number> {

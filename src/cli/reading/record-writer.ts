@@ -1,4 +1,7 @@
-/** Determines whether the process that writes a record is alive, even in a Slurm job. */
+/**
+ * Determines whether the process that writes a record is alive, even in a Slurm job on another
+ * host.
+ */
 
 import { isBeingWritten, lockPathOf, type HolderJob, readRemoteJob } from '../../checkpoint/lock.ts'
 import { systemClock } from '../../foundation/clock.ts'

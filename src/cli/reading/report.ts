@@ -49,7 +49,10 @@ export async function writeReport(
   return exitCodes.ok
 }
 
-/** Accepts a file with the name of a record, even if no line can be read. */
+/**
+ * Throws if the file is not a record. Accepts any file with the name of a record, even if no line
+ * of it can be read.
+ */
 function expectRecord(path: string, views: RecordViews): void {
   if (parseRecordPath(path) === null && isNotARecord(path, views)) throw notARecordError(path)
 }

@@ -72,7 +72,7 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
 
 type NameRow = NameView & NameSeconds
 
-/** After a session has ended, no task counts as running. */
+/** Returns the rows of the table of names. After a session has ended, no task counts as running. */
 function nameRows({ pass, now, state }: OpenRecord): NameRow[] {
   const times = sumSecondsByName({ counts: pass.counts, ...pass.states }, now)
   return names.show(pass.states.names, { durations: true }).map((view) => {

@@ -34,7 +34,8 @@ export async function tail(source: string, options: TailOptions, output: Output)
   const path = await findRecord(source)
   const { files } = await findChain(path)
   const file = files.at(-1) ?? path
-  // Read before the events, so that a replacement of the file during the reading is detected.
+  // The identity is read before the events, so that a replacement of the file in between is
+  // detected.
   const identity = new FileIdentity(file)
   const stop = options.follow === true ? stopOnSignal(output.closed) : neverStop
   const filter = new EventFilter(options)
@@ -42,7 +43,7 @@ export async function tail(source: string, options: TailOptions, output: Output)
     const { latest, last } = await readLatest(files, options.lines, filter, output.closed)
     const isOpen = !last.hasEnded && !isPipe(path) && !isCompressed(path)
     const isFollowed = options.follow === true && isOpen
-    // With `--lines 0`, no event was read, so unknown values cannot be detected.
+    // With `--lines 0`, only a part of the record was read, so unknown values cannot be detected.
     if (options.lines > 0) await filter.expectKnownValues(isFollowed)
     for (const one of latest) show(one, output)
     if (!isFollowed) return exitCodes.ok

@@ -50,7 +50,7 @@ export async function top(source: string, options: TopOptions, output: Output): 
   }
 }
 
-/** A terminal in raw mode does not send these signals itself. */
+/** The signals of control keys. A terminal in raw mode does not send them itself. */
 const signalKeys: Readonly<Record<string, NodeJS.Signals>> = {
   '\u0003': 'SIGINT',
   '\u001A': 'SIGTSTP',
@@ -137,11 +137,11 @@ function screenLines(
   // The additional line shows how many names are left out.
   const tooMany = lines.length + 1 - rows
   if (tooMany <= 0) return lines
-  const listed = Math.min(
+  const listedCount = Math.min(
     maxNames,
     names.show(record.pass.states.names, { durations: false }).length,
   )
-  return linesWith(Math.max(minNames, listed - tooMany))
+  return linesWith(Math.max(minNames, listedCount - tooMany))
 }
 
 const taskColumn = ({ state }: OpenRecord): Column<TaskView> => ({

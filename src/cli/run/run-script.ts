@@ -28,7 +28,8 @@ export async function runScript(
     onStart: (pid) => sent.markScript(pid),
   })
   const { record } = sent
-  // If its resume was refused, a script exits without closing its session.
+  // After a refused resume, the script exits without closing its session. It leaves a record
+  // without tasks, which is removed.
   const isRefused = request.resume !== null && record !== null && exitCode !== 0
   const isUnused = isRefused && (await removeUnusedRecord(record))
   report(sent, { request, exitCode, isUnused }, output)
@@ -47,7 +48,7 @@ interface ScriptResult {
   readonly isUnused: boolean
 }
 
-/** Prints where the record is to stderr, because stdout belongs to the script. */
+/** Prints the path of the record to stderr, because stdout belongs to the script. */
 function report(sent: SentRequest, end: ScriptResult, output: Output): void {
   const { request, exitCode, isUnused } = end
   const named = sent.record

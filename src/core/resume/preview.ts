@@ -17,7 +17,7 @@ export interface ResumePreview {
   readonly unnamed: number
 }
 
-/** No warnings are written, because the preview itself contains the counts. */
+/** Writes no warnings about tasks that run again, because the preview lists these tasks. */
 const silentLog: Log = { warn() {} }
 
 /**

@@ -19,7 +19,7 @@ export interface EarlierRecord {
   readonly tasks: RecordedTasks
   /** One reader per file; `null` if no values were stored with that file. */
   readonly results: readonly (ResultsReader | null)[]
-  /** The attributes of the last TaskFailed of each failed task. Filled on request. */
+  /** The attributes of the last TaskFailed of each failed task; empty without `keepFailures`. */
   readonly failures: ReadonlyMap<RecordedTask, JsonObject>
 }
 
@@ -29,9 +29,9 @@ export interface ReadRecordOptions {
 }
 
 /**
- * Reads a record. Rejects with a `CheckpointError` if a line is damaged, a predecessor is missing,
- * the files belong to several sessions, or the format is unknown. Accepts an incomplete last line,
- * which a killed process leaves.
+ * Reads a record. Rejects with a `CheckpointError` if a line is damaged, an earlier file is
+ * missing, the files belong to several sessions, or the format is unknown. Accepts an incomplete
+ * last line, which a killed process leaves.
  */
 export async function readRecord(file: string, options: ReadRecordOptions): Promise<EarlierRecord> {
   const { files, missing } = await findChain(file)

@@ -332,8 +332,8 @@ export class RecordedTasks {
 }
 
 /**
- * Equal tasks have the same hash and depend on the same tasks. Equal dependencies are not enough,
- * because they may have returned different values.
+ * Equal tasks have the same hash and depend on the same tasks. It is not enough if they depend on
+ * equal tasks, because equal tasks may have returned different values.
  */
 const toEqualKey = (hash: string, dependencies: readonly (RecordedTask | null)[]): string =>
   dependencies.length === 0

@@ -48,7 +48,10 @@ export class SessionResume {
   readonly #ledger: Ledger
   #opened: OpenedRecord | null = null
   #isReading = false
-  /** Called once, before the first task starts, but not for a submission that is refused. */
+  /**
+   * Called once, before the first task starts or, if none does, when the session closes. Not called
+   * if only refused submissions came before.
+   */
   onAccepted: (() => void) | null = null
 
   constructor(ledger: Ledger) {

@@ -53,8 +53,9 @@ export class AgentCluster {
   }
 
   /**
-   * Starts agents on all nodes while the server is still starting. Agents read the server's address
-   * from their input. Resolves when all have joined. If one fails, ends all and rejects.
+   * Starts agents on all nodes of the allocation, even while the server is still starting, because
+   * agents read its address from their input. Resolves when all of them have joined. If one fails,
+   * ends all and rejects.
    */
   async add(
     allocation: Allocation,

@@ -26,7 +26,10 @@ export interface AgentInput {
   readonly sharedFile: SharedFile
   /** The memory limit of the job on each node. Nodes without a limit have no entry. */
   readonly memoryMb: Readonly<Record<string, number>>
-  /** The agent exits after this long without its server. A script restarts its server sooner. */
+  /**
+   * The agent exits after this long without its server. A server that has ended is restarted
+   * sooner.
+   */
   readonly serverTimeoutSeconds: number
   readonly labels: Readonly<Record<string, string>>
   readonly moduleCache: string | null

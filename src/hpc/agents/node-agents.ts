@@ -71,7 +71,7 @@ export class NodeAgents {
   constructor(options: NodeAgentsOptions) {
     const { allocation, command } = options
     this.#options = options
-    const onOutput = splitLines((line) => this.#readFirstLine(line))
+    const onOutput = splitLines((line) => this.#handleLine(line))
     this.#firstProcesses = allocation.start(allocation.nodes, { ...command, onOutput })
   }
 
@@ -119,7 +119,7 @@ export class NodeAgents {
     return this.#missingNodes().length === 0
   }
 
-  #readFirstLine(line: string): void {
+  #handleLine(line: string): void {
     for (const [name, isSeen] of parseFolderReport(line)) this.#canReadFolder.set(name, isSeen)
     const ended = parseAgentEnded(line)
     if (ended !== null) {
@@ -158,7 +158,7 @@ export class NodeAgents {
     return new BackendError(`no agent on ${names} of ${label}: ${why}`, { code: 'AgentStartError' })
   }
 
-  /** From now on, agents that exit are not restarted. */
+  /** Stops restarting agents that exit. */
   stopWatching(): void {
     this.#isWatching = false
     this.#cancelWatch()

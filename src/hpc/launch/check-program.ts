@@ -1,4 +1,7 @@
-/** Checks a launch on its machine: starts a server, and an agent on a node. Prints JSON lines. */
+/**
+ * Runs where the script of a launch would run, and checks what it needs: starts a server, and an
+ * agent on a node. Prints JSON lines.
+ */
 
 import { execFileSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
@@ -66,7 +69,9 @@ function checkCommands(): string {
   throw new BackendError(`not on PATH: ${missing.join(', ')}`)
 }
 
-/** Tests the server, its address and port, the certificate, the step and the agent together. */
+/**
+ * Tests the server, its address and port, the certificate, the Slurm step and the agent together.
+ */
 async function checkAgent(method: 'slurm' | 'hosts'): Promise<string> {
   setStartMethod(method)
   const warnings: string[] = []

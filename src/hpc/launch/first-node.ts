@@ -18,7 +18,8 @@ export interface PlacedCommand {
 
 /**
  * Makes a command run on the first node of a running job, unless this machine is one of its nodes.
- * `srun` kills the command at SIGTERM, so `stop` sends SIGTERM to the process in `pidFile`.
+ * `srun` kills the command at SIGTERM, so `stop` sends SIGTERM to the process whose id is in
+ * `pidFile`.
  */
 export async function toFirstNodeCommand(
   jobId: string,

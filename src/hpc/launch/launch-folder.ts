@@ -23,7 +23,7 @@ export const launchFiles = {
   /** Facts about the launch, which the script's backend reads. */
   facts: 'launch.json',
   script: 'batch.sh',
-  /** Slurm's messages to the batch script. */
+  /** The log of the job, to which Slurm writes its messages. */
   log: 'batch.log',
   /** Contains one line per run. Slurm may requeue the job and run the script again. */
   started: 'started',

@@ -46,7 +46,7 @@ export async function followJob(options: FollowOptions): Promise<LaunchEnd | nul
   const stderr = new FollowedFile(folder.file('stderr'))
   let endedMs: number | null = null
   const pollOnce = async (): Promise<LaunchEnd | undefined> => {
-    // Read before the output, so that the output is complete if there is an exit code.
+    // The exit code is read before the output. If there is one, the output is therefore complete.
     const code = watch.exitCode()
     const [out, error] = [stdout.read(), stderr.read()]
     if (watch.isRunning) view.status(null)
@@ -77,7 +77,7 @@ export interface LaunchView {
   readonly notice: (line: string) => void
   /** Called when the job was requeued. The output of the previous run is then complete. */
   readonly onRequeued?: (() => void) | undefined
-  /** Called when a run of the job has started. Slurm is queried only if this is set. */
+  /** Called when a run of the job has started. Slurm is asked for the nodes only if this is set. */
   readonly onRunStarted?: ((jobId: string, nodes: readonly string[]) => void) | undefined
 }
 
@@ -248,7 +248,7 @@ type EndState = Pick<JobReport, 'state' | 'reason'>
 function readEndFromFiles(folder: LaunchFolder): EndState | null {
   const { lostState: state } = folder
   if (state === null) return null
-  // If Slurm has forgotten a requeued job, the job has not started again.
+  // In the state REQUEUED, Slurm has forgotten the job before the job started again.
   return { state, reason: state === 'REQUEUED' ? 'forgotten by Slurm' : 'None' }
 }
 

@@ -154,7 +154,10 @@ exit 0
 `
 }
 
-/** Polls until the job runs. Asks Slurm again when a file in the shared folder appears. */
+/**
+ * Polls until the job runs. Asks Slurm sooner if a file in the shared folder shows that it has
+ * started.
+ */
 async function waitForStart(job: SlurmJob, options: PlaceholderJobOptions): Promise<boolean> {
   const { folder, clock, onStatus, signal } = options
   let wasStartSeen = false

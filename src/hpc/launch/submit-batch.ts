@@ -41,7 +41,7 @@ export async function submitBatch(
   }
 }
 
-/** Calls `run` with a signal that is aborted some time after `signal`. */
+/** Calls `run` with a signal that is aborted `answerTimeoutMs` after `signal`. */
 export async function runWithDeadline<T>(
   signal: AbortSignal,
   clock: Clock,

@@ -84,7 +84,7 @@ export function noteEnd(history: PilotHistory, end: PilotEnd): PilotHistory {
   return hasRun ? resetFailures(history) : noteFailedWork(history, end)
 }
 
-/** Called when an allocation has run tasks and was not short-lived. */
+/** Forgets earlier failures. Called when an allocation has run tasks and was not short-lived. */
 export const resetFailures = (history: PilotHistory): PilotHistory =>
   history.failures === 0 ? history : { ...history, failures: 0, reason: '' }
 

@@ -153,8 +153,8 @@ export class RankTask implements RankOwner {
     const error = new BackendError(text.trim(), { code: 'RankStepError', ...hint })
     this.#stepCode = Number(/^exit code (\d+)$/.exec(how)?.[1] ?? NaN)
     this.#cancelTimeout()
-    // Waits for the exit of the rank that aborted, because the error names this rank and its exit
-    // code.
+    // Gives the rank that aborted time to exit. The error of its exit is better than this one: it
+    // names the rank and its exit code.
     this.#cancelTimeout = this.#parts.clock.after(stepFailureGraceMs, () => {
       this.#stopRanks({ kind: 'fail', error })
     })

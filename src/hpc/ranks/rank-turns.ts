@@ -1,6 +1,6 @@
 /**
- * Lets only one session's MPI tasks wait for slots. Sessions do not see each other's reservations,
- * so two tasks could otherwise each hold half of the slots and wait forever.
+ * Lets the MPI tasks of only one session at a time wait for slots. Sessions do not see each other's
+ * reservations, so two tasks could otherwise each hold half of the slots and wait forever.
  */
 
 export class RankTurns {

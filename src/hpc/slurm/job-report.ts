@@ -3,7 +3,10 @@
 import { parseTimeLimit } from './time-limit.ts'
 import { ValueError } from '../../foundation/errors.ts'
 
-/** Every version of `squeue` has these fields. The node list may be empty, so it comes last. */
+/**
+ * The fields to request from `squeue`. Every version has them. The node list may be empty, so it
+ * comes last.
+ */
 export const jobFormat = '%i|%T|%r|%V|%S|%e|%l|%P|%N'
 
 export interface JobReport {
@@ -107,8 +110,8 @@ export const isJobOver = (output: string): boolean =>
   /Slurm job \d+ has expired|Invalid job id specified/i.test(output)
 
 /**
- * Describes a refusal that ends by itself; `null` for other output. After a restart, Slurm 22.05
- * counts the memory of running steps twice for some seconds.
+ * Describes a refusal that ends by itself; `null` for other output. The reason is that, after a
+ * restart, Slurm 22.05 counts the memory of running steps twice for some seconds.
  */
 export const parseTemporaryRefusal = (output: string): string | null =>
   /Unable to create step .*Memory required by task is not available/.test(output)

@@ -58,7 +58,10 @@ function countGpus(gres: string): number {
   return Array.from(counts).reduce((sum, [, count]) => sum + Number(count), 0)
 }
 
-/** Evaluates only conjunctions (`a&b`, `a,b`). For other expressions, Slurm decides. */
+/**
+ * Whether the node may have the features. Evaluates only conjunctions (`a&b`, `a,b`), and returns
+ * `true` for other expressions.
+ */
 export function mayHaveFeatures({ features }: PartitionNode, constraint: string | null): boolean {
   if (constraint === null || !/^[\w.,&-]+$/.test(constraint)) return true
   return constraint.split(/[,&]/).every((one) => features.includes(one))

@@ -10,7 +10,7 @@ import {
 import { maskSecrets } from '../../foundation/secrets.ts'
 import { countText } from '../../views/readable.ts'
 
-/** The details of a `SchedulerError`. */
+/** The failed command, and what it wrote to stderr. */
 export interface SchedulerErrorDetails extends ErrorDetails {
   readonly command: string
   readonly stderr: string

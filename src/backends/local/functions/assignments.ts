@@ -1,4 +1,4 @@
-/** The batches of one worker. Only this class reads their results from the shared `Mailbox`. */
+/** The batches of one worker. Only `Assignments` reads their results from the shared `Mailbox`. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import type { AttemptFacts, Job, TaskReport } from '../../backend.ts'
@@ -11,8 +11,8 @@ import { bankCount, bankSize, type Mailbox } from './mailbox.ts'
 import type { WorkerMessage } from './protocol.ts'
 
 /**
- * A job that the worker has claimed. `startedMs` is `null` until the function is called. In a
- * process, both times are `null` until the process confirms the job.
+ * A job that the worker has claimed. `startedMs` is `null` until the function is called. If the
+ * worker is a process, `startedMs` and `importStartedMs` are `null` until it confirms the job.
  */
 export interface RunningJob {
   readonly assignment: Assignment
@@ -196,8 +196,8 @@ export class Assignments {
   }
 
   /**
-   * Returns the job that sent a message from this slot, and reports its start. Returns `null` if
-   * the job has ended. The worker may already run a later job.
+   * Returns the job that sent a message from this slot, and reports its start. The worker may
+   * already run a later job. Returns `null` if the outcome of the sender is already reported.
    */
   findStarted(slot: number): RunningJob | null {
     const assignment = this.#all.find(({ bank }) => bank === Math.floor(slot / bankSize))

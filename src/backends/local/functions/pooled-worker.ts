@@ -66,7 +66,7 @@ const readyDeadlineMs = 60_000
 const maxGapMs = 1000
 /** How long a killed worker may take to exit. A thread cannot exit within a native call. */
 const killGraceMs = 5000
-/** How long code that uses its abort signal may take to end. */
+/** How long a job that listens to its abort signal may take to end after the abort. */
 const abortGraceMs = 1000
 const maxLostWorkers = 5
 
@@ -275,11 +275,11 @@ export class PooledWorker {
     if (isUnwanted || exit.abandonedCount !== undefined) this.#reportLoss(loss, running)
     this.#owner.onEnd({ hasFailedToStart, assignments: hasFailedToStart ? assignments : [], loss })
     // A finished job without a result is lost, but later jobs may have complete results.
-    let one = this.#assignments.unreported()
-    while (one !== null) {
-      this.#failLost(one, exit, loss)
+    let lostJob = this.#assignments.unreported()
+    while (lostJob !== null) {
+      this.#failLost(lostJob, exit, loss)
       this.#assignments.read()
-      one = this.#assignments.unreported()
+      lostJob = this.#assignments.unreported()
     }
     if (running !== null) this.#failLost(running, exit, loss)
     if (unbegun.length > 0) this.#options.listener.requeue(unbegun)
@@ -300,7 +300,7 @@ export class PooledWorker {
   }
 
   #failLost({ assignment, index, job }: RunningJob, exit: WorkerExit, loss: WorkerLoss): void {
-    // An aborted job keeps its report even if its code ends the worker.
+    // An aborted job gets the report of its abort, even if its code ends the worker.
     const wanted = assignment.forcedReport(index) ?? this.#killReport?.(job)
     assignment.end(index, wanted ?? toLostReport(job, this.#assignments.facts, exit, loss))
   }

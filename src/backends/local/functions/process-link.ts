@@ -34,7 +34,7 @@ export class ProcessLink implements WorkerLink {
         ...inheritedOptions(process.execArgv),
         ...(maxHeapMb === null ? [] : [`--max-old-space-size=${maxHeapMb}`]),
       ],
-      // Captures output on a terminal, so that it does not overwrite a progress block.
+      // On a terminal, the output is captured, so that it does not overwrite a progress block.
       stdout: process.stdout.isTTY ? 'capture' : 'inherit',
       onStdout: (text) => forward(text, process.stdout),
       stderr: 'capture',

@@ -61,7 +61,7 @@ export type WorkerMessage =
       readonly error: ErrorRecord
       readonly field?: string
     }
-  /** A progress report or an event. The result of such a job is sent as a message too. */
+  /** A progress report or an event. A job that has sent one sends its result as a message too. */
   | { readonly kind: 'update'; readonly slot: number; readonly update: UpdateRecord }
   /** Sent when the job's code uses its abort signal. */
   | { readonly kind: 'listens'; readonly slot: number }

@@ -127,7 +127,10 @@ export class BusyPoll {
   #isScheduled = false
   #isWorthPolling = false
 
-  /** `onResult` is called when the mailbox has the result. The worker then sends no message. */
+  /**
+   * `onResult` is called when the mailbox has the result, or when polling ends after `limitMs`. The
+   * worker sends no message about a result that it stores while the pool polls.
+   */
   constructor(
     mailbox: Mailbox,
     clock: Clock,

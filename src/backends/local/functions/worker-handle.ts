@@ -126,7 +126,9 @@ export class WorkerHandle {
     this.#assignWaiting(this.#worker)
   }
 
-  /** Returns waiting batches, so that they hold no resources and other workers can take them. */
+  /**
+   * Requeues the waiting batches, so that they hold no resources and other workers can take them.
+   */
   #requeueWaiting(): void {
     for (const assignment of this.#waiting.splice(0)) {
       const jobs = assignment.withdrawAll()

@@ -185,7 +185,10 @@ export class WorkerPool implements Executor {
     return this.#options.isolation === 'process' ? handle.isIdle : handle.canAccept
   }
 
-  /** Prefers an idle worker, then a new one, then one whose batch will end soon. */
+  /**
+   * Prefers an idle worker that can use the GPUs, then a new worker, then an idle worker that must
+   * be replaced for the GPUs, then a worker whose batch will end soon.
+   */
   #chooseHandle(batch: Batch): WorkerHandle | undefined {
     const idle = this.#handles.filter((handle) => handle.isIdle && this.#hasRoom(handle))
     return (

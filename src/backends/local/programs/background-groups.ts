@@ -17,8 +17,8 @@ const maxPollMs = 100
 /** How long to wait for killed processes. A process that waits for a disk may never exit. */
 const maxKillWaitMs = 1000
 /**
- * The maximum number of scans for a known member. A single scan may miss a member that forks and
- * exits.
+ * How many scans may be needed to find a member of a group. A single scan may miss a member that
+ * forks and exits.
  */
 const maxDoubtfulScans = 4
 
@@ -29,9 +29,9 @@ interface BackgroundGroup {
 }
 
 /**
- * Signals process groups. The system reuses the ids of ended groups. A group is therefore signaled
- * only if one member is known from an earlier scan, or has the launcher's variable and the group's
- * session. Needs `/proc`.
+ * Signals process groups. The system reuses the ids of ended groups. After its first scan, a group
+ * is therefore signaled only if one member is known from an earlier scan, or has the launcher's
+ * variable and the POSIX session of the group. Needs `/proc`.
  */
 export class BackgroundGroups {
   /** The variable, as `NAME=value`, that all programs have in their environment. */
@@ -51,7 +51,7 @@ export class BackgroundGroups {
     clock.after(firstScanDelayMs, () => this.#scan(), { background: true })
   }
 
-  /** Forgets a group, because a new program has the same id. */
+  /** Forgets a group that has ended: a new program has its id. */
   delete(group: number): void {
     this.#groups.delete(group)
   }
@@ -73,12 +73,15 @@ export class BackgroundGroups {
     signal: 'SIGKILL' | null,
   ): Promise<boolean> {
     const policy = { delayMs: firstPollMs, maxDelayMs: maxPollMs, timeoutMs: ms }
-    // Repeats the signal for processes that were forked after it.
+    // Sends the signal again for processes that were forked since the last one.
     const areGone = (): boolean => this.#signal(owner, signal) === 0
     return (await poll(policy, areGone, { clock })) === true
   }
 
-  /** Returns the number of groups. If `signal` is `null`, only counts them. */
+  /**
+   * Signals the groups of an owner (`null`: of all owners) and returns their number. If `signal` is
+   * `null`, only counts them.
+   */
   #signal(wanted: string | null, signal: NodeJS.Signals | null): number {
     if (this.#groups.size === 0) return 0
     this.#scan()

@@ -94,7 +94,7 @@ export class KoffiSpawner implements Spawner {
 const toEnvironmentStrings = (environment: Readonly<Record<string, string>>): string[] =>
   Object.entries(environment).map(([name, value]) => `${name}=${value}`)
 
-/** The pipes of one program. `closeProgramEnds` must be called when the program was started. */
+/** The pipes of one program. `closeProgramEnds` must be called once the program has started. */
 class ProgramPipes {
   readonly readers: PipeReader[] = []
   readonly #libc: Libc
@@ -180,7 +180,7 @@ class PipeReader {
   /** Reads the available output and closes the pipe, even if other processes hold it open. */
   finish(): void {
     const socket = this.#socket
-    // A destroyed socket has closed the descriptor. Its number may be in use again.
+    // A destroyed socket has already closed the descriptor, whose number may be in use again.
     if (socket?.destroyed === true) return
     this.#readRest()
     if (socket === undefined) this.#libc.close(this.#descriptor)

@@ -287,7 +287,9 @@ export class Launcher {
     this.#ending.delete(owner)
   }
 
-  /** Requests a program. All requests of one turn of the event loop are sent together. */
+  /**
+   * Requests the start of a program. All requests of one turn of the event loop are sent together.
+   */
   request(request: ProgramRequest): void {
     this.child.post({ kind: 'start', request })
   }
@@ -320,7 +322,7 @@ export class Launcher {
 
 /**
  * Kills what a lost launcher leaves: background processes, and programs that it did not report.
- * They belong to the launcher's session (with koffi), or have its mark.
+ * They are found by the launcher's POSIX session (with koffi) or by its mark.
  */
 function killLeftovers({ child: { pid }, mark }: Launcher): void {
   if (pid === undefined) return

@@ -45,7 +45,7 @@ const closeDeadlineMs = 10_000
 const defaultCapture: CaptureBounds = { headBytes: captureBytes, tailBytes: captureBytes }
 /** With fewer programs than this, a second launcher does not help and only takes a core. */
 const manyProcesses = 8
-/** A program fails after this many of its launchers hung or were lost, as it may be the cause. */
+/** After so many launchers hung or were lost, their common program fails: it may be the cause. */
 const [maxSilentLaunchers, maxLostLaunchers] = [3, 5]
 
 /**
@@ -64,7 +64,9 @@ export class LauncherPool implements Executor {
   /** The number of launchers lost before they reported the start of the job's program. */
   readonly #losses = new WeakMap<Job, number>()
   #isPausing = false
-  /** Whether starts are delayed. If no launcher runs, waiting jobs then stay in the scheduler. */
+  /**
+   * Whether the next launcher starts later. If none runs, waiting jobs then stay in the scheduler.
+   */
   #isAwaitingLauncher = false
   #cancelWait: () => void = () => {}
   #closeReason = ''

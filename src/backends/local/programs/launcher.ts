@@ -1,4 +1,4 @@
-/** The program of a launcher process, which starts programs for the pool. */
+/** The code of a launcher process. A launcher starts programs for the pool. */
 
 import { constants } from 'node:os'
 import { connectToParent } from '../../../runtime/child-program.ts'

@@ -164,7 +164,10 @@ class LibcError extends Error {
 /** Allocates zeroed memory with a fixed address. */
 const memory = (bytes: number): Buffer<ArrayBuffer> => Buffer.from(new ArrayBuffer(bytes))
 
-/** Reversed, because the first of several names for a number must win. */
+/**
+ * Maps numbers to names. Reverses the entries, so that the first of several names for a number
+ * wins.
+ */
 const invertNames = (names: object): Map<number, string> =>
   new Map(
     Object.entries(names)

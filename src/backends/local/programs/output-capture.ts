@@ -1,4 +1,7 @@
-/** Receives a program's output in files, or in memory. Memory keeps only its beginning and end. */
+/**
+ * Receives a program's output in files, or in memory. In memory, only its beginning and end are
+ * kept.
+ */
 
 import { closeSync, constants, fstatSync, openSync, type Stats } from 'node:fs'
 import { errnoOf, withoutStack } from '../../../foundation/errors.ts'
@@ -142,7 +145,9 @@ const writeFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY
 /** The major number of /dev/null, /dev/zero and /dev/full. Writes to them never block. */
 const memoryDeviceMajor = 1
 
-/** Examines the file after opening it without blocking, because the path may change. */
+/**
+ * Opens the file without blocking and then examines what was opened, because the path may change.
+ */
 function openOutput(path: string): number {
   let file: number
   try {

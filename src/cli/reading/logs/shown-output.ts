@@ -256,7 +256,7 @@ export class LiveOutput {
     this.#request = requestPath(this.#folder, uid, randomUUID())
   }
 
-  /** Whether the run has sent its output, which may be empty. */
+  /** Whether the run has sent the output of the program, which may be empty. */
   get isAnswered(): boolean {
     return streams.every((stream) => isRegularFile(this.pathOf(stream)))
   }
