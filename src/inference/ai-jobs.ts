@@ -102,7 +102,9 @@ export class AiJobs implements Connection {
     this.#parts.log.warn('AnswerCut', text)
   }
 
-  /** Keeps the entry in `#latestJobs` if a newer attempt of the task has replaced it. */
+  /**
+   * Removes a job. Keeps the entry of `#latestJobs` if it belongs to a newer attempt of the task.
+   */
   #forget(job: Job): void {
     this.#runs.delete(job)
     if (this.#latestJobs.get(job.uid) === job) this.#latestJobs.delete(job.uid)
@@ -200,7 +202,7 @@ const refusalCodes = new Set<InferenceErrorCode | undefined>([
   'unsupported',
 ])
 
-/** A lost engine becomes a lost worker, so that the session retries the task. */
+/** The error of a lost engine becomes a `WorkerLostError`, so that the session retries the task. */
 function toTaskCause(outcome: PromptOutcome | undefined): unknown {
   const error: unknown = outcome?.status === 'rejected' ? outcome.reason : undefined
   if (toInferenceCode(error) !== 'engine_lost') return error

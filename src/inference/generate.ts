@@ -26,7 +26,8 @@ export async function generateTexts(
     const rest = { sampling: {}, priority: 0, isBounded: false, taskId: null }
     return generator.generate({ input, timeoutSeconds, signal, ...rest })
   }
-  // One time-out for all prompts: one per prompt would begin only when the prompt is started.
+  // Limits all prompts together: the time-out of each prompt begins only when the prompt is
+  // started.
   let hasTimedOut = false
   const stopTimer = clock.after(timeoutSeconds * 1000, () => {
     hasTimedOut = true

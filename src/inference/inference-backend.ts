@@ -110,7 +110,10 @@ export class InferenceBackend implements Backend {
     return { running, queued }
   }
 
-  /** Further calls return the same promise. After a failure, the next call tries again. */
+  /**
+   * Starts the engines and the HTTP server. Further calls return the same promise. After a failure,
+   * the next call tries again.
+   */
   initialize(): Promise<void> {
     if (this.#close.isCalled) return Promise.reject(this.#closedError())
     this.#initializing ??= this.#initializeOnce().catch((error: unknown) => {
@@ -237,7 +240,10 @@ export class InferenceBackend implements Backend {
     this.#sessions.clear()
   }
 
-  /** The tasks end CANCELED with the reason, like other tasks on the lost nodes. */
+  /**
+   * Called when the reserved nodes are lost. Tasks end CANCELED with the reason, like other tasks
+   * on these nodes.
+   */
   #giveUp(reason: string): void {
     this.#unavailableReason = reason
     for (const jobs of this.#connections.values()) void jobs.cancelAll(reason)

@@ -48,7 +48,10 @@ export interface InferenceBackendOptions {
   readonly tpSize?: number
   /** The port of the HTTP server; 0 chooses a free one. Default 8000. */
   readonly port?: number
-  /** The first node to use, so that several services can share an allocation. Default 0. */
+  /**
+   * The index of the first node to use, so that several services can share an allocation. Default
+   * 0.
+   */
   readonly offset?: number
   /** Whether to serve over HTTP. Default `true`. With `false`, call `generate` instead. */
   readonly useService?: boolean
@@ -67,7 +70,7 @@ export interface InferenceBackendOptions {
   readonly apiKey?: string
   /**
    * A file with a line for each client: `name key [rpm=N] [tpm=N]`. The limits are requests and
-   * tokens a minute. The file is read again when it changes.
+   * tokens per minute. The file is read again when it changes.
    */
   readonly apiKeysFile?: string
   /** The first part of all paths of the server, such as `/llm`, for a proxy. Default none. */
@@ -86,7 +89,10 @@ export interface InferenceBackendOptions {
   readonly limits?: Partial<ServerLimits>
   /** Whether spans contain prompts and generated text. Default `false`. */
   readonly captureContent?: boolean
-  /** How many seconds an engine may report nothing about a request until it fails. Default 600. */
+  /**
+   * How many seconds an engine may report nothing about a request until the request fails. Default
+   * 600.
+   */
   readonly engineTimeoutSeconds?: number
   /** How many seconds `close` waits for running HTTP requests. Default 5. */
   readonly drainSeconds?: number

@@ -100,7 +100,10 @@ export class InferenceService {
     await this.#serving?.stop()
   }
 
-  /** Rejects new requests, and cancels the requests that are still running after `graceMs`. */
+  /**
+   * Rejects new requests, cancels the requests that are still running after `graceMs`, and stops
+   * the engines.
+   */
   async close(graceMs: number): Promise<void> {
     const { clock } = this.#parts.options
     const deadline = new AbortController()
@@ -110,7 +113,9 @@ export class InferenceService {
     await this.#serving?.stop()
   }
 
-  /** The model of the section `required` comes first. It is unloaded only for other models. */
+  /**
+   * The model of the section `required` comes first. It is unloaded only to make room for others.
+   */
   async #createPool(): Promise<ModelPool<ModelInstance>> {
     const { options, config } = this.#parts
     const { clock, log } = options
@@ -161,7 +166,8 @@ export class InferenceService {
     const descriptor = findDescriptor(engine)
     const { hasServer } = descriptor
     const fields = hasServer ? [] : descriptor.findPossibleFields?.(config)
-    // Nothing is known about the engines of a program.
+    // Nothing is known about the engines of a factory, nor about engines whose descriptor does not
+    // say which fields they support.
     if (fields === undefined || this.#parts.options.createEngine !== null) return null
     const paths = 'paths' in engine ? engine.paths : []
     const forward = (): Promise<never> => Promise.reject(new TypeError('the model is not loaded'))
@@ -303,5 +309,5 @@ function expectPreloadable(models: readonly PoolModel<ModelInstance>[], budgetBy
   })
 }
 
-/** Milliseconds per event-loop turn for new guardrail checks, and again for running ones. */
+/** Milliseconds per event-loop turn for new guardrail checks, and as many for running ones. */
 const checkBudgetMs = 8

@@ -43,7 +43,7 @@ export const firstServedName = ({ servedNames, modelName }: InferenceConfig): st
 
 export class ModelInstance {
   readonly config: InferenceConfig
-  /** The model's name in metrics and spans: the first by which clients know it. */
+  /** The model's name in metrics and spans: the first of the names that clients use. */
   readonly name: string
   readonly generator: RequestHandler
   readonly pool: EnginePool
@@ -132,7 +132,10 @@ export class ModelInstance {
     await this.#reservation?.close()
   }
 
-  /** The server behind the engines, which other requests are passed on to; `null` if none is. */
+  /**
+   * The server behind the engines, to which requests for other paths are forwarded; `null` if there
+   * is none.
+   */
   createProxy(): EngineProxy | null {
     const { proxy } = this.pool
     const { options, guard, checkScheduler } = this.#parts

@@ -8,7 +8,7 @@ import { TuttiError } from '../foundation/errors.ts'
 import { expectKnownKeys, expectNumber, expectObject, invalid } from '../foundation/options.ts'
 import { TaskCanceledError } from '../foundation/task-errors.ts'
 
-/** Options of `closeOnSignals`. */
+/** Which signals are handled, and how long closing may take. */
 export interface CloseOnSignalsOptions {
   /** The signals to handle. Default: SIGINT, SIGTERM and SIGHUP. */
   readonly signals?: readonly NodeJS.Signals[]
@@ -36,8 +36,8 @@ const closing = new Set<Closable>()
  * signal's number, such as 130 for SIGINT. At a second signal, the process exits immediately, but
  * the record still contains all emitted events. Without these handlers, a signal ends the process
  * immediately, and the latest events are lost. The returned function removes the handlers. Call it
- * after your own `await session.close()` if the program has more to do. The program then runs to
- * its end and exits with the signal's exit code.
+ * after your own `await session.close()` if the program has more to do. After a signal, the program
+ * then runs to its end and exits with the signal's exit code.
  *
  * @example
  * const session = new Session([await ConcurrentBackend.create()])

@@ -25,7 +25,7 @@ import { type MapOptions, mapTasks } from './map.ts'
 import { type CompletedTasks, EndedTasks, waitForAll, type WaitOptions } from './wait.ts'
 
 /**
- * Runs tasks on backends. Closes the backends and its telemetry in order, also with `await using`.
+ * Runs tasks on backends. `close()` and `await using` close the backends, and then telemetry.
  *
  * @example
  * const local = await ConcurrentBackend.create({ workers: 4 })

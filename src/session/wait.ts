@@ -17,7 +17,7 @@ import { hasEnded } from '../tasks/lifecycle.ts'
 import { endNumber } from '../tasks/task-record.ts'
 import { Task } from '../tasks/task.ts'
 
-/** Limits of a wait for tasks. */
+/** When a wait for tasks ends early. */
 export interface WaitOptions {
   /** The maximum number of seconds to wait. Default: no limit. */
   readonly timeoutSeconds?: number

@@ -79,7 +79,7 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
     return this.givenName ?? this.spec.executable
   }
 
-  /** The prompt as it was given; a list is a frozen copy. */
+  /** The given prompt, or a frozen copy of the given list. */
   get prompt(): P {
     return this.spec.prompt as P
   }

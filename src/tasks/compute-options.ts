@@ -21,7 +21,7 @@ import {
   type TaskOptions,
 } from './task-fields.ts'
 
-/** Options of every `ComputeTask`. */
+/** Options that programs and functions share. */
 export interface ComputeOptions extends TaskOptions {
   readonly resources?: Partial<ResourceRequest>
 }
@@ -62,7 +62,8 @@ export type ArgsOption<A extends readonly unknown[]> = [] extends A
   : { readonly args: Readonly<NoInfer<A>> }
 
 /**
- * Options that only programs have. Each is mapped to the equivalent option of functions, or `null`.
+ * Options that only programs have. Each is mapped to the equivalent option of functions, or to
+ * `null` if there is none.
  */
 const programOnly = {
   arguments: 'args',

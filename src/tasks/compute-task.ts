@@ -15,7 +15,7 @@ import { Task } from './task.ts'
 
 export type { ExecutableOptions, FunctionOptions } from './compute-options.ts'
 
-/** The result of a program. */
+/** The result of a task that runs a program. */
 export interface ExecutableResult {
   readonly stdout: string
   readonly stderr: string
@@ -80,14 +80,17 @@ export class ComputeTask<
     return this.spec.priority
   }
 
-  /** The option `name`; otherwise the function's name, or the program's name with its script. */
+  /**
+   * The option `name`. Default: the function's name, or the program's name with its script, such as
+   * `python3 mesh.py`.
+   */
   get name(): string {
     const program = this.#program
     if (program === null) return this.givenName ?? this.spec.executable
     return this.givenName ?? programName(program)
   }
 
-  /** The binary's path, or the function's name. */
+  /** The program's path, or the function's name. */
   get executable(): string {
     return this.spec.executable
   }
@@ -132,7 +135,9 @@ export class ComputeTask<
     return this.#program?.captureStdio ?? null
   }
 
-  /** Whether other processes in its process group are killed when the program exits. */
+  /**
+   * Whether the other processes in the program's process group are killed when the program exits.
+   */
   get killBackground(): boolean {
     return this.#program?.killBackground ?? false
   }

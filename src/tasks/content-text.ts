@@ -206,7 +206,10 @@ function readField(value: object, name: string, path: string): unknown {
   throw notComparable(`${path}.${name}`, 'a getter')
 }
 
-/** The name of the built-in view class; `null` for subclasses and views with own fields. */
+/**
+ * The name of the built-in view class; `null` for a subclass, a view with fields of its own, or a
+ * view of shared memory.
+ */
 function viewClassName(value: ArrayBufferView): string | null {
   const { buffer, byteOffset } = value
   const Plain = Buffer.isBuffer(value)

@@ -38,8 +38,8 @@ export const joinDigests = (
 /**
  * Returns the hash of a task; `null` if its input cannot be compared. Such a task is identified
  * only by its uid. A closure without arguments has a hash only if the caller chose its uid, because
- * it depends on captured variables, which cannot be compared. Functions with the same source are
- * distinguished per `owner`, which is a session.
+ * such a closure depends on captured variables, which cannot be compared. Functions with the same
+ * source are distinguished per `owner`, which is a session.
  */
 export function definitionHash(work: HashedWork, owner: object): string | null {
   if (work.spec.kind === 'closure' && usesOnlyCaptures(work)) return null
@@ -74,7 +74,7 @@ function digestCode({ spec, function: body }: HashedWork, owner: object): string
   return digestFunction(found, spec.executable, owner)
 }
 
-/** The code digest of a task, marked if it is ambiguous; `null` if it cannot be compared. */
+/** The code digest of a task, marked if it is ambiguous; `null` if the function has no source. */
 export function findCodeDigest(work: HashedWork, owner: object): string | null {
   try {
     return digestCode(work, owner)
@@ -140,7 +140,7 @@ function inputText({ spec, args = [] }: HashedWork): string {
   return contentText('program', captureStdio === null ? program : { ...program, captureStdio })
 }
 
-/** The path relative to the nearest package.json, which does not depend on the machine. */
+/** The module's path relative to the nearest package.json. It is the same on every machine. */
 function pathInProject(module: string): string {
   if (!module.startsWith('file:')) return module
   const file = fileURLToPath(module)

@@ -20,7 +20,10 @@ export type Stimulus = 'submit' | 'queue' | 'start' | 'retry' | 'complete' | 'fa
 
 type StateChanges = { readonly [S in Stimulus]?: TaskState }
 
-/** A stimulus that is not listed for a state changes nothing. */
+/**
+ * A stimulus that is not listed for a state changes nothing. `advance` makes one exception: `start`
+ * between two attempts.
+ */
 export const transitions: { readonly [S in TaskState]: StateChanges } = {
   CREATED: { submit: 'SUBMITTED' },
   SUBMITTED: {
@@ -57,7 +60,7 @@ export const stimulusEvents = {
   cancel: 'TaskCanceled',
 } as const satisfies { [S in Stimulus]: string }
 
-/** One reading of both clocks. */
+/** The times of the wall clock and of the monotonic clock at one moment. */
 export interface Moment {
   readonly wallSeconds: number
   readonly monotonicMs: number

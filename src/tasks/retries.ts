@@ -42,7 +42,10 @@ const defaults = { delaySeconds: 0, factor: 2, maxDelaySeconds: 60, jitter: 0 }
 const delayLimitSeconds = 2 ** 31
 const optionNames = ['times', ...Object.keys(defaults), 'if']
 
-/** Shares policies that are only a number, to save memory if a program holds many tasks. */
+/**
+ * Below this number of retries, tasks without other retry options share their policy, which saves
+ * memory in programs with many tasks.
+ */
 const maxSharedPolicies = 64
 const sharedPolicies = Array.from({ length: maxSharedPolicies }, (_, times) => createPolicy(times))
 

@@ -11,7 +11,7 @@ import {
 } from '../foundation/options.ts'
 import { resolveRetries, type RetryOptions, type RetryPolicy } from './retries.ts'
 
-/** Options of every task. */
+/** Options that all kinds of tasks share. */
 export interface TaskOptions {
   /** The id of the task, which must be unique in the session. Default: generated. */
   readonly uid?: string
@@ -159,7 +159,7 @@ export function generateUid(): string {
 }
 
 /**
- * Above the number of uids that a process can generate. Larger chosen uids do not change
+ * A process generates fewer uids than this. A chosen uid with a larger number does not change
  * `lastGenerated`.
  */
 const maxGenerated = 10 ** 13

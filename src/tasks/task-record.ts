@@ -1,4 +1,6 @@
-/** The mutable part of a task. Only the `Ledger` of the session that claimed it writes it. */
+/**
+ * The mutable part of a task. Its only writer is the `Ledger` of the session that claimed the task.
+ */
 
 import type { TuttiError } from '../foundation/errors.ts'
 import type { TaskState } from './lifecycle.ts'

@@ -1,4 +1,4 @@
-/** Events as an async iterator. Only this subscription may drop events; it counts them. */
+/** Events as an async iterator. Only this kind of subscription may drop events; it counts them. */
 
 import type { TelemetryEvent } from '../events/vocabulary.ts'
 import { Fifo } from '../runtime/fifo.ts'
@@ -14,7 +14,7 @@ import {
 export interface EventStreamOptions {
   /** The event types to deliver. Default: all. */
   readonly types?: readonly string[]
-  /** The maximum number of events that wait for the reader with `drop-oldest`. Default 1000. */
+  /** With `drop-oldest`, the maximum number of events that wait for the reader. Default 1000. */
   readonly limit?: number
   /**
    * The behavior beyond the limit: `drop-oldest` (default) drops and counts; `block` keeps every

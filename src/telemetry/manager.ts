@@ -111,7 +111,7 @@ export class TelemetryManager extends Service implements EventSink, TaskSink, Wo
 
   /**
    * Puts a lifecycle event on the bus, like `emit`. Sessions use it, because it creates the event
-   * object only if someone receives it.
+   * object only if the object is needed.
    */
   recordTask(change: TaskChange): void {
     if (this.#isOpen && this.#pipeline !== null) this.#pipeline.publishChange(change)
@@ -121,7 +121,8 @@ export class TelemetryManager extends Service implements EventSink, TaskSink, Wo
   /**
    * Calls back with every event from now on, in order. A callback that is added in the turn in
    * which `await start()` or `await startTelemetry()` returns gets SessionStarted and everything
-   * after it. If the callback returns a promise, it is awaited before the next event.
+   * after it. If the callback returns a promise, it is awaited before the next event. The returned
+   * function ends the subscription.
    */
   subscribe(callback: (event: TelemetryEvent) => unknown): () => void {
     return this.#subscribers.add(callback)

@@ -22,7 +22,7 @@ import type { IMetricReader, Resource, SpanProcessor } from './otel/otel.ts'
 
 /** Options of a `TelemetryManager`. A session provides `sessionId`, `clock` and `log` itself. */
 export interface TelemetryOptions {
-  /** The session's name in every event and in the file's name. */
+  /** The session's name in every event and in the file name of the checkpoint. */
   readonly sessionId: string
   /** The folder of the JSONL checkpoint, created if missing. Default: no file. */
   readonly checkpointPath?: string

@@ -136,7 +136,7 @@ export class Pipeline {
     if (isMeasured) this.#cost.end()
   }
 
-  /** Publishes a lifecycle event. Creates its object only if someone receives it. */
+  /** Publishes a lifecycle event. Creates the event object only if it is needed. */
   publishChange(change: TaskChange): void {
     const isMeasured = this.#cost.begin()
     const number = ++this.#eventNumber
@@ -225,8 +225,7 @@ export class Pipeline {
   }
 
   async flush(): Promise<void> {
-    // Waits for a running drain, whose subscriber may have called `flush` before the rest of the
-    // batch is written.
+    // If a subscriber has called `flush` during a drain, waits for the rest of that drain.
     const drained = this.#bus.whenDrained()
     if (drained !== null) await drained
     this.#bus.drainFully()
@@ -299,7 +298,7 @@ export class Pipeline {
 
   /**
    * Binds the metric readers. Called last, because a reader starts as soon as it is bound. Closes
-   * the file if binding fails.
+   * the record if binding fails.
    */
   #bindReaders(): MetricReaders | null {
     const { readers } = this.#parts

@@ -19,7 +19,7 @@ const maxNaps = 20
 const { memory, fd, key } = workerData as WriterThreadData
 const record = new SharedRecord(memory)
 const chunks = new ChunkWriter(record, new DerivedIds(key), { write: writeSync }, fd)
-// The last part is the id of the thread.
+// The last part of the link, as in `123/task/456`, is the id of the thread.
 const link = tryRead(() => readlinkSync('/proc/thread-self')) ?? ''
 record.threadId = Number(link.split('/').at(-1)) || -1
 

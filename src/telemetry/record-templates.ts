@@ -28,7 +28,10 @@ export interface EventTemplate {
   readonly backend: string
   readonly node: string | null
   readonly errorType: string
-  /** The attributes in the template; empty if the event does not share its attributes. */
+  /**
+   * The attributes that are part of the template; empty if the event shares its attributes with no
+   * other event.
+   */
   readonly attributes: JsonObject
   readonly template: number
 }
@@ -72,8 +75,8 @@ export class RecordTemplates {
   }
 
   /**
-   * Returns the template of an event. The values of its line: event number, span number, event
-   * time, emit time, and for a final event the duration.
+   * Returns the template of an event. The numbers that fill the holes of the template, in order:
+   * event number, span number, event time, emit time, and for a final event the duration.
    */
   eventTemplateOf(change: TaskChange): EventTemplate {
     const { attributes } = change
@@ -102,8 +105,8 @@ export class RecordTemplates {
   }
 
   /**
-   * Returns the template of a task's span. The values of its line: span number, start, end,
-   * milliseconds, queued time, started time.
+   * Returns the template of a task's span. The numbers that fill the holes of the template, in
+   * order: span number, start, end, milliseconds, queued time, started time.
    */
   spanTemplateOf(record: TaskRow): number {
     const { startedAttributes, queuedAttributes } = record

@@ -29,7 +29,8 @@ export function startRecordThread(
     listener.ended(reason === '' ? `exit code ${code}` : reason)
     resolve()
   })
-  // After the listeners, because each of them would keep the process alive again.
+  // Called after the listeners are added, because each of them makes the thread keep the process
+  // alive.
   worker.unref()
   return {
     ended() {

@@ -15,7 +15,10 @@ import { withoutDetails } from './spans/finished-span.ts'
 
 export interface RecorderParts {
   readonly writer: CheckpointWriter
-  /** The file for task values, written before lines that refer to them; `null` if not stored. */
+  /**
+   * The file for task values, which is written before the lines that refer to the values; `null` if
+   * values are not stored.
+   */
   readonly results: ResultsFile | null
   readonly clock: Clock
   readonly sessionId: string
@@ -57,7 +60,7 @@ export class Recorder {
     return { inPlaceWrites, bytesWritten, threadCpuSeconds }
   }
 
-  /** Records a lifecycle event by a template. Returns `false` if no template fits. */
+  /** Records a lifecycle event by a template. Returns `false` if that is not possible. */
   addChange(change: TaskChange, eventNumber: number, spanNumber: number): boolean {
     const { own } = change
     const { template, attributes } = this.#templates.eventTemplateOf(change)
@@ -101,7 +104,7 @@ export class Recorder {
     this.#parts.results?.append(uid, value)
   }
 
-  /** Writes everything synchronously. `now` does not wait for the retry of a failed write. */
+  /** Writes everything synchronously. `now`: even while a failed write waits for its retry. */
   write(when: 'if due' | 'now' = 'if due'): void {
     this.#writer.writeInPlace(when)
   }
@@ -189,7 +192,10 @@ function toEventLine(event: BaseEvent, traceId: string, spanId: string): string 
   }
 }
 
-/** Omits annotations if the line would exceed V8's maximum string length. */
+/**
+ * If the line would exceed V8's maximum string length, replaces the attributes with `truncated:
+ * true` and omits the events.
+ */
 function toSpanLine(span: FinishedSpan): string {
   try {
     return spanLine(span)

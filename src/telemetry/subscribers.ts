@@ -131,7 +131,7 @@ class Subscription {
       this.#isBusy = false
       this.#deliverBacklog()
     }
-    // Wrapped in a promise, because a foreign thenable may call back synchronously, twice or never.
+    // Wrapped in a promise, because a foreign thenable may call back synchronously or twice.
     Promise.resolve(answer).then(next, (error: unknown) => {
       this.#reportFailure(error)
       next()

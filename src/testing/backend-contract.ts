@@ -21,7 +21,9 @@ export interface ContractTasks {
   failing(): AnyTask
   /** Creates a task that runs until it is stopped from outside. */
   endless(options?: { readonly timeoutSeconds?: number }): AnyTask
-  /** Creates a task that completes with `currentTask()?.uid`, if tasks can run this library. */
+  /**
+   * Creates a task whose value is `currentTask()?.uid`. Left out if tasks cannot call this library.
+   */
   ownUid?(): AnyTask
 }
 
@@ -172,7 +174,7 @@ const backendCases: Readonly<Record<string, (fixture: BackendFixture) => Promise
 }
 
 /**
- * Declares one test for every promise of a backend. `create` must return a new backend each time.
+ * Declares one test per case of the contract. `create` must return a new backend each time.
  *
  * @example
  * import { it } from 'vitest' // or `test` of node:test

@@ -3,12 +3,10 @@
 import { currentTask } from '../foundation/task-context.ts'
 import { defineTask } from '../tasks/define-task.ts'
 
-/** Returns its argument. */
 export const echo = defineTask(import.meta.url, function echo(value: unknown): unknown {
   return value
 })
 
-/** Throws a RangeError. */
 export const fail = defineTask(import.meta.url, function fail(message: string): never {
   throw new RangeError(message)
 })

@@ -121,7 +121,7 @@ class EngineFixture {
     }
   }
 
-  /** Waits a few turns of the event loop, to detect calls that come too late. */
+  /** Waits a few turns of the event loop, to detect calls of the listener that come too late. */
   async settle(): Promise<void> {
     for (let turn = 0; turn < 5; turn++) {
       await new Promise<void>((resolve) => systemClock.nextTurn(resolve))
@@ -149,7 +149,7 @@ const engineCases: Readonly<Record<string, (fixture: EngineFixture) => Promise<v
   },
   'ends each of many requests once, with its own text': async (fixture) => {
     const { prompt, recorder, maxTokens } = fixture
-    // The text cannot be predicted, but the number of tokens grows with the length of the prompt.
+    // The text cannot be predicted, but the number of prompt tokens grows with the prompt's length.
     const many = Array.from({ length: 16 }, (_, at) => fixture.request(prompt + ' and'.repeat(at)))
     await fixture.generate(...many.toReversed())
     const usages = many.map(({ id }) => fixture.expectDone(id).usage)
@@ -198,7 +198,7 @@ const engineCases: Readonly<Record<string, (fixture: EngineFixture) => Promise<v
     const { recorder, prompt } = fixture
     const aborted = fixture.request(prompt, { ignoreEos: true })
     const others = [fixture.request(prompt), fixture.request(prompt)]
-    // Aborts at the first delta, before even a fast engine can end the request.
+    // Aborts at the first delta. Even a fast engine cannot have ended the request by then.
     recorder.onDelta = (id) => {
       if (id === aborted.id) aborted.abort()
       return undefined

@@ -6,7 +6,7 @@ import type { TaskReport } from '../backends/backend.ts'
 import type { TaskSpec } from '../tasks/spec.ts'
 import { once } from '../foundation/service.ts'
 
-/** Options of `FakeBackend`. */
+/** The properties of a `FakeBackend`, and which tasks it refuses. */
 export interface FakeBackendOptions {
   readonly name?: string
   readonly model?: string
@@ -16,7 +16,7 @@ export interface FakeBackendOptions {
 }
 
 /**
- * Jobs stay in `jobs` until the test reports on them. Closing cancels unfinished jobs.
+ * A job stays open until the test reports its end. Closing cancels the open jobs.
  *
  * @example
  * const backend = new FakeBackend()

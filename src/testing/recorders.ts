@@ -68,7 +68,7 @@ interface Waiter {
   readonly resolve: () => void
 }
 
-export /** Lets tests wait for a condition, which is checked after every change. */
+/** Lets tests wait for a condition, which each call of `wake` checks. */
 class Waiters {
   #waiting: Waiter[] = []
 
@@ -151,7 +151,9 @@ export interface RecordedGeneration {
 export class GenerationRecorder implements GenerationListener {
   readonly #records = new Map<string, RecordedGeneration>()
   readonly #waiters = new Waiters()
-  /** Called for every delta. The request pauses until a returned promise resolves. */
+  /**
+   * Called for every delta. If it returns a promise, the request pauses until the promise resolves.
+   */
   onDelta: (id: string) => Promise<void> | undefined = () => undefined
 
   delta(id: string, delta: GenerationDelta): Promise<void> | undefined {

@@ -5,7 +5,10 @@ import { registerErrorClasses, messageOf, ValueError } from '../foundation/error
 import { errorTypeOf, TaskCanceledError, TaskFailedError } from '../foundation/task-errors.ts'
 import type { EngineHandle, HandleOwner } from './handle.ts'
 
-/** Returns the error of the direct dependency; `null` for the error of the root task. */
+/**
+ * From a task's error, returns the error of the dependency that caused it. `null` if it is the
+ * error of the root task, or if it came from another thread or process.
+ */
 let dependencyErrorOf: (error: TaskFailedError) => TaskFailedError | null
 
 /** The task never ran, because one of its direct or indirect dependencies failed. */
@@ -36,7 +39,6 @@ export class DependencyFailedError extends TaskFailedError {
   }
 
   static {
-    // An error that came from another thread or process has no private fields.
     dependencyErrorOf = (error) => (#dependencyError in error ? error.#dependencyError : null)
   }
 }

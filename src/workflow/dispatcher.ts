@@ -150,8 +150,8 @@ export class Dispatcher implements HandleOwner {
   }
 
   /**
-   * Whether it can already be decided if the call ends as recorded. Returns `false` if arguments
-   * may change, or if a dependency is undecided.
+   * Whether `#endAsRecorded` can already decide about the call. It cannot while arguments may
+   * change or a dependency is undecided. Without a resumed record, there is nothing to decide.
    */
   #canDecide({ args }: Run, dependencies: readonly EngineHandle[]): boolean {
     if (!this.#parts.core.resumed.isActive) return false
@@ -389,7 +389,8 @@ export class Dispatcher implements HandleOwner {
     const isRecorded = hash !== null || place !== ''
     if (!isRecorded) return resumed.isActive ? { ...context, inputs } : context
     const recordedText = hash === null ? place : `${hash}@${resumed.identifyTask(entry)}`
-    // If the arguments changed, a unique text prevents a later run from reusing the calls inside.
+    // If the arguments changed, a unique text prevents a later run from reusing the calls in the
+    // body.
     const text = entry.hasChanged ? newUuid() : recordedText
     return { ...context, inputs, place: new BlockPath(text) }
   }

@@ -21,7 +21,7 @@ export interface HandleOwner {
   /** Called once, when the run's task has ended. */
   ended(run: Run, outcome: Outcome): void
   hasChanged(run: Run): boolean
-  /** Whether the handle belongs to the running task. Called if the task has the handle's uid. */
+  /** Whether the running task is the handle's task. Called only if both have the same uid. */
   isInside(handle: EngineHandle): boolean
 }
 
@@ -135,9 +135,7 @@ export class Run implements GraphNode<Run>, TaskOwner {
   /** The monotonic time of the call; 0 if the call cannot have dependencies. */
   createdMs = 0
   dependencyCount = 0
-  /**
-   * Set when a stored result is looked up. If the run continues after that, there was no result.
-   */
+  /** Set when a stored result is looked up: if the memo then calls `run`, no result is stored. */
   mustRun = false
   failedDependency: EngineHandle | null = null
   /** The scope that the run must leave when it ends. */

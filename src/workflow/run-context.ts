@@ -48,7 +48,10 @@ interface ChildTask {
 
 /** One attempt of a block's body. It owns the tasks that the body creates. */
 export interface BlockAttempt {
-  /** Copied, like `uid`: the handle itself would keep all predecessors in a chain alive. */
+  /**
+   * A copy, as is `uid`: a reference to the handle would keep all earlier handles of a chain in
+   * memory.
+   */
   readonly name: string
   readonly uid: string
   readonly children: Set<ChildTask>

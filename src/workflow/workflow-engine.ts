@@ -46,7 +46,7 @@ import {
   resolveCallTexts,
 } from './task-options.ts'
 
-/** Options of a workflow engine. */
+/** The backends and the cache folder of a workflow engine, and all options of a session. */
 export interface WorkflowEngineOptions extends SessionOptions {
   /** One backend or several. By default, a task runs on the first one that accepts it. */
   readonly backend: Backend | readonly Backend[]
@@ -311,7 +311,10 @@ function createBlockRunner(core: SessionCore, contexts: RunContexts): Connection
   }
 }
 
-/** Returns `null` if the backend throws, because the call then fails later. */
+/**
+ * Returns why the backend does not accept the work; `null` if it does, or if `refuse` throws. In
+ * the latter case, the call fails later.
+ */
 function findRefusal(backend: Backend, spec: Work['spec']): Refusal | null {
   try {
     return backend.refuse(spec)

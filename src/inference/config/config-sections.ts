@@ -9,7 +9,7 @@ export interface CommonConfig {
   readonly modelName: string
   /** The absolute path if the model is a local file; otherwise the model's name. */
   readonly modelPath: string
-  /** The names of the model for clients. Default: its name without folder and `.gguf`. */
+  /** The names of the model for clients. Default: the model's name without folder and `.gguf`. */
   readonly servedNames: readonly string[]
   /** The token for the model hub. Only the program that downloads the model gets it. */
   readonly hubToken: Secret | null

@@ -60,7 +60,10 @@ export function toPlainValue(node: ConfigNode): unknown {
 /** The nesting is limited, because the code that converts and checks values is recursive. */
 export const maxDepth = 100
 
-/** Omits `undefined` values. Throws for an object that contains itself or is nested too deep. */
+/**
+ * Converts a value to a tree. Omits `undefined` values. Throws for an object that contains itself
+ * or is nested too deep.
+ */
 export function toConfigNode(
   value: unknown,
   path: Path = [],

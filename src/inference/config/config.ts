@@ -34,7 +34,7 @@ import type { Environment } from '../schema/config-fields.ts'
 import { Secret } from '../schema/secret.ts'
 import { maxConfigBytes, parseYamlTree } from './yaml-tree.ts'
 
-/** Overrides take precedence over the file. */
+/** Reads and validates a configuration file. `overrides` take precedence over the file. */
 export const loadInferenceConfig = async (
   path: string,
   overrides: InferenceOverrides = {},
@@ -68,7 +68,9 @@ export function loadConfigWithSettings(
   return config
 }
 
-/** Relative paths in the configuration start at the working directory. */
+/**
+ * Validates a configuration that is an object. Relative paths in it start at the working directory.
+ */
 export function readInferenceConfig(
   sections: ConfigSections,
   overrides: InferenceOverrides = {},
@@ -148,7 +150,7 @@ function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConf
     if (isOff) context.files.warn('SectionIsOff', sectionIsOff(section))
   }
   const engine = readEngineOption(overrides.engine, resolveFileEngine(file, context.files), env)
-  const required = resolveRequired(file.required, document, engine, context)
+  const required = resolveRequiredSection(file.required, document, engine, context)
   const problem = findDescriptor(engine).findProblem?.(engine)
   if (problem !== undefined) document.addProblem(['engine', problem.key], problem.text, 'key')
   const hardware = resolveHardware(file.hardware, overrides, required.tpSize)
@@ -175,8 +177,8 @@ function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConf
 }
 
 /**
- * Resolves a further model like a file of its own, with the sections that it shares. Each of its
- * adapters is a model as well.
+ * Resolves a further model as if it had its own file, which includes the sections that all models
+ * share. Each adapter of the model becomes a model as well.
  */
 function resolveModel(
   { purpose, preload, keep_alive_seconds: keepAliveSeconds, adapters }: FileModel,
@@ -253,8 +255,11 @@ const sectionIsOff = (section: string): string =>
   `the section ${section} has no effect, because its toggle_on is not true; ` +
   'set toggle_on: true, or toggle_on: false to keep it off without this warning'
 
-/** A token is required only for a hub model that the llama engine downloads. */
-function resolveRequired(
+/**
+ * Resolves the section `required`. A token is needed only for a hub model that the llama engine
+ * downloads.
+ */
+function resolveRequiredSection(
   section: FileConfig['required'],
   document: ConfigDocument,
   engine: EngineConfig,
@@ -308,7 +313,7 @@ const toServedName = (name: string): string =>
 
 const isLocalName = (name: string): boolean => /^(?:\.{0,2}\/|~)|\.gguf$/i.test(name)
 
-/** Whether the engine itself obtains the model from a URL, even if the name ends in `.gguf`. */
+/** Whether the name is empty, or a URL from which the engine itself obtains the model. */
 const isRemoteName = (name: string): boolean => name === '' || /^(?:hf|https?):/.test(name)
 
 function resolveFileEngine(file: FileConfig, files: ConfigFiles): EngineConfig {
@@ -356,7 +361,8 @@ function resolveLlm(
   document: ConfigDocument,
   engine: EngineConfig,
 ): LlmConfig {
-  // Not every server knows `top_k` and `repetition_penalty`: only values from the file are sent.
+  // Not every server knows `top_k` and `repetition_penalty`, so servers get only values from the
+  // file.
   const { hasServer } = findDescriptor(engine)
   const isUnset = (key: string): boolean => hasServer && !document.has('llm', key)
   const maxModelLen = section.max_model_len

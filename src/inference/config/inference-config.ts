@@ -13,9 +13,9 @@ export interface InferenceOverrides {
   readonly maxBatchSize?: number
   readonly maxBatchWaitMs?: number
   /**
-   * The engine to use instead of the one in the file's `engine` section. If only its kind is given
-   * and the file names the same kind, the file's other keys still apply. If it is a function, the
-   * function creates the engines, and the `engine` section has no effect.
+   * The engine to use instead of the one in the file's `engine` section. If only a kind is given
+   * and the file names the same kind, the file's other keys still apply. If a function is given, it
+   * creates the engines, and the `engine` section has no effect.
    */
   readonly engine?: EngineOption | ((...args: never[]) => unknown)
 }

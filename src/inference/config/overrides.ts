@@ -23,7 +23,10 @@ const integerOptions = Object.keys(settingRanges) as (keyof typeof settingRanges
 
 export const overrideNames = ['modelName', 'engine', ...integerOptions] as const
 
-/** Omits `undefined` values. `expectEngineOption` checks the keys of the engine. */
+/**
+ * Validates the overrides and omits `undefined` values. The keys of the engine are checked by
+ * `expectEngineOption`.
+ */
 export function resolveOverrides(overrides: InferenceOverrides): InferenceOverrides {
   const given = expectObject('overrides', overrides)
   expectKnownKeys('InferenceOverrides', given, overrideNames)
@@ -39,7 +42,10 @@ export function resolveOverrides(overrides: InferenceOverrides): InferenceOverri
   return resolved
 }
 
-/** The option replaces the file's `engine` section, unless it only repeats the kind. */
+/**
+ * The option replaces the file's `engine` section, unless it is a function or only repeats the
+ * kind.
+ */
 export function readEngineOption(
   option: InferenceOverrides['engine'],
   written: EngineConfig,
@@ -50,7 +56,7 @@ export function readEngineOption(
   return readOption(option, env)
 }
 
-/** If only a kind is given, checks only its name, because the file may contain the keys. */
+/** If only a kind is given, checks only the kind, because the file may contain the other keys. */
 export function expectEngineOption(option: EngineOption, env: Environment): void {
   if (typeof option === 'string') expectOneOf('engine', option, engineKinds())
   else readOption(option, env)

@@ -28,7 +28,8 @@ export interface EngineDescriptor<Config extends EngineSettings = EngineSettings
   findProblem?(settings: Config): { readonly key: string; readonly text: string } | undefined
   /**
    * Returns the fields of requests that a model may support at most, as in `ModelFacts.fields`. The
-   * server refuses requests with others before it loads the model. Absent if nothing is known.
+   * server refuses requests with other fields before it loads the model. Absent if nothing is
+   * known.
    */
   findPossibleFields?(config: CommonConfig): readonly string[]
   /** Rejects if the model cannot be used. Called before anything starts. */

@@ -18,7 +18,10 @@ type Check = (field: string, value: unknown) => unknown
 
 export type OptionChecks<Options> = { readonly [Name in keyof Options]-?: Check }
 
-/** Throws for the first wrong option. Allows `kind`, so that a section may be passed as options. */
+/**
+ * Throws for the first wrong option. Allows `kind`, so that a section of a configuration may be
+ * passed as options.
+ */
 export function expectOptions<Options extends object>(
   engine: string,
   options: Options,

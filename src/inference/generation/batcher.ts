@@ -180,7 +180,7 @@ export class Batcher {
     }
   }
 
-  /** Called when no worker can ever start again. */
+  /** Called when no worker can ever start again. Ends all requests, and all that arrive later. */
   giveUp(reason: string): void {
     this.#permanentFailure = toFailedEnd('engine_lost', reason)
     for (const request of this.#openRequests.values())
@@ -193,7 +193,9 @@ export class Batcher {
     this.#dispatchSoon()
   }
 
-  /** Waits for the end of the event loop's turn, so that its requests may share a batch. */
+  /**
+   * Waits for the end of the event loop's turn, so that all requests of the turn may share a batch.
+   */
   #dispatchSoon(): void {
     if (this.#isDispatchDue) return
     this.#isDispatchDue = true

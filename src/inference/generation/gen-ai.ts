@@ -46,7 +46,9 @@ const tokenUsage: HistogramInstrument = {
   boundaries: Array.from({ length: 14 }, (_, power) => 4 ** power),
 }
 
-/** A request that has ended; times are monotonic milliseconds. */
+/**
+ * A request that has ended. `arrivalTime` is in wall-clock seconds, the other times are monotonic.
+ */
 export interface FinishedGeneration {
   readonly request: PassThroughRequest
   readonly model: string

@@ -162,9 +162,12 @@ export interface GenerationDelta {
   readonly reasoning?: string
   /** The prompt. Present only if `echo` is set and the engine supports `echo.logprobs`. */
   readonly prompt?: PromptReport
-  /** The number of prompt tokens. In the first delta if known: canceled requests need it too. */
+  /**
+   * The number of prompt tokens, in the first delta if known, because canceled requests need it
+   * too.
+   */
   readonly promptTokens?: number
-  /** The embedding of the text, of length 1. Present only if the request wants it. */
+  /** The embedding of the text, a unit vector. Present only if the request wants it. */
   readonly embedding?: Float32Array
 }
 

@@ -18,7 +18,10 @@ type WithWireFields<Part> = Part & { readonly wire?: WireFields }
 export type WireToolCall = WithWireFields<ToolCall>
 export type WireToolCallPiece = WithWireFields<ToolCallPiece>
 
-/** If there is a `body`, it goes to the server behind the engine; other fields repeat its texts. */
+/**
+ * If there is a `body`, the server behind the engine gets it. The other fields then only repeat the
+ * texts of the body.
+ */
 export type PassThroughInput = GenerationInput & { readonly body?: WireFields }
 
 export interface PassThroughRequest extends GenerationRequest {
@@ -43,7 +46,9 @@ export interface PassThroughDelta extends GenerationDelta {
 /** How a request ended. `fields` has the fields that arrived after the last delta. */
 export type PassThroughEnd = GenerationEnd & { readonly fields?: AnswerFields }
 
-/** Passes other requests, such as `/v1/embeddings`, on to the server behind an engine. */
+/**
+ * Forwards requests for further paths, such as `/v1/embeddings`, to the server behind an engine.
+ */
 export interface EngineProxy {
   readonly paths: readonly string[]
   forward(call: ForwardedCall): Promise<ForwardedAnswer>

@@ -301,7 +301,10 @@ class RequestRun implements QueueListener {
     this.#finishWith({ result: { ...result, firstTokenMs } })
   }
 
-  /** Without a result, counts the prompt if the engine has read it, and each delta as one token. */
+  /**
+   * Reports the use. Without a result, counts the prompt if the engine has read it, and each delta
+   * as one token.
+   */
   #reportUse(outcome: FinishedGeneration['outcome']): void {
     if ('result' in outcome) {
       const { usage, text } = outcome.result

@@ -12,12 +12,15 @@ export interface EnqueueOptions {
   readonly request: GenerationRequest
   /** Higher is served first. Within a priority, retries come first, then clients take turns. */
   readonly priority: number
-  /** The client that sent the request. Default: this process, whose tasks share their turns. */
+  /** The client that sent the request. Default: this process, whose tasks count as one client. */
   readonly client?: string
   readonly isRetry?: boolean
   /** The time limit of the request, including its time in the queue; `null` for no limit. */
   readonly timeoutMs: number | null
-  /** Whether a full queue or an outage rejects it. Tasks wait: their session limits them. */
+  /**
+   * Whether the request is rejected if the queue is full or no engine can start. Tasks wait
+   * instead: their session limits how many are open.
+   */
   readonly isBounded: boolean
   readonly listener: QueueListener
 }

@@ -27,7 +27,10 @@ export interface PromptRequest {
   /** The time limit, including the time in the queue; `null` for no limit. */
   readonly timeoutSeconds: number | null
   readonly signal: AbortSignal
-  /** Whether a full queue or an outage rejects it. A session's tasks are never rejected. */
+  /**
+   * Whether the prompt is rejected if the queue is full or no engine can start. A session's tasks
+   * are never rejected.
+   */
   readonly isBounded: boolean
   /** The client that sent the prompt. Clients take turns. Default: this process. */
   readonly client?: string

@@ -89,7 +89,10 @@ function toText(codes: Uint16Array, isLatin: boolean): string {
   return Buffer.from(codes.buffer, codes.byteOffset, codes.byteLength).toString('utf16le')
 }
 
-/** Returns 0 if the character has no letter next to it. `!` and `|` need letters on both sides. */
+/**
+ * Returns the letter that a character resembles; 0 if there is no letter next to the character. `!`
+ * and `|` need letters on both sides.
+ */
 function resolveLookAlike(text: string, at: number, code: number): number {
   const resembled = lookAlikeLetters[code] ?? 0
   if (resembled === 0) return 0

@@ -114,7 +114,7 @@ const separator = '\n'.repeat(8)
 interface RedactableText {
   readonly owner: Record<string, unknown>
   readonly name: string
-  /** Whether the text is arguments of a call: they must stay JSON, and are in `fixedTexts` too. */
+  /** Whether the text is the arguments of a call. It must stay JSON, and is in `fixedTexts` too. */
   readonly isArguments: boolean
 }
 
@@ -204,7 +204,10 @@ class InputTexts {
   }
 }
 
-/** `owner` holds the fields of the function: `copy` itself or `copy.function`. */
+/**
+ * Copies a tool or a call. `owner` holds the fields of its function: `copy` itself or
+ * `copy.function`.
+ */
 function copyWithFunction(whole: WireFields): Record<'copy' | 'owner', Record<string, unknown>> {
   const { function: inner } = whole
   if (!isPlainObject(inner)) {

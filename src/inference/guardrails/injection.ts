@@ -73,7 +73,7 @@ function joinTexts(first: NormalizedText, second: NormalizedText): NormalizedTex
   return { text: first.text + second.text, origins }
 }
 
-/** `matchAll` would copy the expression for every text. */
+/** Uses `exec`, because `matchAll` would copy the expression for every text. */
 function forEachMatch(
   pattern: RegExp,
   text: string,

@@ -5,7 +5,10 @@ interface PhraseNode {
   readonly isSpaced: boolean
   readonly next: Map<number, PhraseNode>
   afterGap: PhraseNode | null
-  /** The rank of the phrase that ends here; `Infinity` if none does. The lowest rank wins. */
+  /**
+   * The position of the phrase that ends here, in a list with the longest phrase first; `Infinity`
+   * if no phrase ends here. The lowest position wins.
+   */
   rank: number
 }
 
@@ -41,7 +44,9 @@ export function createPhraseFinder(phraseList: readonly string[]): FindPhrases {
   }
 }
 
-/** Returns 0 if no phrase begins at `at` with the letter of `node`. */
+/**
+ * Returns the end of the phrase that begins at `at` with the letter of `node`; 0 if there is none.
+ */
 function findPhraseEnd(node: PhraseNode, text: string, at: number, width: number): number {
   if (node.isSpaced && !testAt(noWordBefore, text, at)) return 0
   const best = { rank: Infinity, end: 0 }

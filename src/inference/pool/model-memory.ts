@@ -4,7 +4,7 @@ import { stat } from 'node:fs/promises'
 import type { InferenceConfig } from '../config/inference-config.ts'
 import { readGgufNumbers } from '../models/gguf-file.ts'
 
-/** Left to the other programs of the machine. */
+/** The memory that is left to the other programs of the machine. */
 const reservedBytes = 2 * 2 ** 30
 /** llama.cpp keeps keys and values as 16-bit numbers. */
 const bytesPerNumber = 2
@@ -16,8 +16,9 @@ export function findMemoryBudget({ hardware }: InferenceConfig): number {
 }
 
 /**
- * The size of the model's file, and of the keys and values of all sequences. 0 for models whose
- * file is not on this machine, because their memory is that of another server or unknown.
+ * Estimates the memory of a model: the size of its file and, for each worker of the llama engine,
+ * also of its adapter and of the keys and values of all sequences. 0 for models whose file is not
+ * on this machine, because their memory is that of another server or unknown.
  */
 export async function estimateModelBytes(config: InferenceConfig): Promise<number> {
   const { modelPath, adapterPath, hardware, engine } = config

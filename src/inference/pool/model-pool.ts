@@ -1,4 +1,4 @@
-/** Loads and unloads the models of a server as its schedule decides. Mixes no two models. */
+/** Loads and unloads the models of a server, as its `ModelSchedule` decides. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
@@ -97,7 +97,7 @@ export class ModelPool<Instance extends PooledModel> implements TextGenerator {
     return this
   }
 
-  /** The loaded model; `null` if it is not loaded. */
+  /** Returns the instance of a model; `null` if the model is not loaded. */
   getInstance(model: string): Instance | null {
     return this.#schedule.isLoaded(model) ? (this.#instances.get(model) ?? null) : null
   }
@@ -107,7 +107,10 @@ export class ModelPool<Instance extends PooledModel> implements TextGenerator {
     return this.#schedule.expiresMs(model) - this.#parts.clock.monotonicMs()
   }
 
-  /** Finds a model by one of its names, or by the name in its configuration. */
+  /**
+   * Finds a model by one of its names, or by the name in its configuration. Without a name, returns
+   * the first model.
+   */
   find(name: string | null | undefined): PoolModel<Instance> | undefined {
     const { models } = this.#parts
     if (name === null || name === undefined) return models[0]
@@ -116,7 +119,10 @@ export class ModelPool<Instance extends PooledModel> implements TextGenerator {
     )
   }
 
-  /** Returns the model at once if it is loaded and need not give way to another one. */
+  /**
+   * Returns the model immediately if it is loaded and need not give way to another one; otherwise,
+   * returns a promise.
+   */
   acquire(
     { scheduled }: PoolModel<Instance>,
     { signal, timeoutMs, isBounded }: AcquireOptions,
@@ -189,7 +195,7 @@ export class ModelPool<Instance extends PooledModel> implements TextGenerator {
     return this.#use((generator) => generator.readPrompt(input))
   }
 
-  /** Models that are not loaded have no problem. */
+  /** A model that is not loaded does not make the pool unready. */
   status(): GeneratorStatus {
     const all = Array.from(this.#models.keys(), (name) => this.getInstance(name))
     const states = all.flatMap((one) => one?.generator.status() ?? [])

@@ -39,8 +39,8 @@ interface ModelState {
 
 /**
  * Requests of models that do not fit into the memory together begin in the order of their arrival,
- * so that none waits for a later request of the other model. Requests of loaded models that need
- * not give way begin at once.
+ * so that no request waits for a later request of another model. A request of a loaded model that
+ * need not give way begins immediately.
  */
 export class ModelSchedule {
   readonly #budgetBytes: number

@@ -123,8 +123,8 @@ function toProblems(issue: Issue, prefix: Path, root: Schema, value: unknown): P
     const key = record instanceof z.ZodRecord ? record.keyType : undefined
     return [{ kind: 'invalid_key', path, expected: describeExpected(key) }]
   }
-  // Only a type issue means a missing value. Other issues may be about an item of a list that the
-  // schema made from a string, for which `found` is undefined too.
+  // A value is missing only if the issue is about its type. `found` is also `undefined` for an item
+  // of a list that the schema has made from a string.
   const isTyped = issue.code.startsWith('invalid_') && issue.code !== 'invalid_format'
   if (found === undefined && isTyped) return [{ kind: 'missing', path }]
   if (issue.code === 'invalid_union') {

@@ -7,7 +7,7 @@ import { readRegularFileSync } from '../../foundation/regular-file.ts'
 import { HttpError } from '../../runtime/http/http-error.ts'
 import type { DocumentedRoute } from './openapi.ts'
 
-/** The built page, beside this file. */
+/** The path of the built page, which is in the folder of this file. */
 export const chatPageFile = fileURLToPath(new URL('chat-page.html', import.meta.url))
 
 /** The route of the page. The page is public; its requests need the key. */
@@ -41,7 +41,7 @@ function readPage(file: string): ChatPage {
   return { text, headers: toPageHeaders(text) }
 }
 
-/** Allows the script and the style of the page, and requests to this server alone. */
+/** Allows only the page's own script and style, and only requests to this server. */
 function toPageHeaders(text: string): readonly string[] {
   const policy = [
     "default-src 'none'",

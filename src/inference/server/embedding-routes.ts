@@ -87,7 +87,7 @@ function sendOllamaEmbeddings(
   })
 }
 
-/** Returns the embedding. For fewer `dimensions`, returns its first numbers, scaled to length 1. */
+/** Returns the embedding. For fewer `dimensions`, returns the unit vector of its first numbers. */
 function readEmbedding(
   { embedding, text }: GenerationResult,
   { dimensions }: Pick<EmbeddingRequest, 'dimensions'>,

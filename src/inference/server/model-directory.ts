@@ -24,7 +24,10 @@ export interface ModelDirectory<Lease, Expected> {
   /** Paths that a model may pass on to the server behind its engine. */
   readonly paths: readonly string[]
   list(): readonly ServedModel[]
-  /** Returns the model at once if it is loaded. `name` is one of its names. */
+  /**
+   * Returns the model immediately if it is loaded. `name` is one of its names; `null` for the first
+   * model.
+   */
   acquire(
     name: string | null,
     options: { readonly signal: AbortSignal; readonly timeoutMs: number | null },
@@ -42,10 +45,10 @@ export interface DispatchParts {
   readonly toUnknownPath: (path: string) => HttpError
 }
 
-/** How often a client whose model is loading gets a sign of life. */
+/** The interval of signs of life for a client whose model is loading. */
 const signIntervalMs = 5000
 
-/** Answers a request with the route of the same path that belongs to its model. */
+/** Answers a request with the route that the model of the request has for the same path. */
 export function createDispatchRoute(route: DocumentedRoute, parts: DispatchParts): DocumentedRoute {
   const { directory, clock, toUnknownPath } = parts
   const { streamType } = route.document
@@ -132,7 +135,7 @@ function sendSigns(
   return () => cancel()
 }
 
-/** Ends a stream that has only signs of life so far. */
+/** Sends an error and ends the stream, which has only signs of life so far. */
 function endWithError(exchange: HttpExchange, thrown: unknown, surface: Surface | undefined): void {
   const error = exchange.toHttpError(thrown)
   const body = exchange.errorBody(error)

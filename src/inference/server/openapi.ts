@@ -15,11 +15,13 @@ export interface DocumentedRoute extends Route {
 
 export interface RouteDocument {
   readonly summary: string
-  /** The name of a schema, as those below. */
+  /** The name of the schema of the request's body, in `OpenApiOptions.schemas`. */
   readonly body?: string
-  /** The schema of a successful response. If absent, the document has no schema for it. */
+  /**
+   * The name of the schema of a successful response. If absent, the document has no schema for it.
+   */
   readonly ok?: string
-  /** The schema of an error. Default `Error`. */
+  /** The name of the schema of an error. Default `Error`. */
   readonly failure?: string
   readonly isText?: boolean
   /** The content type of streamed responses. Absent if there are none. */
@@ -28,7 +30,7 @@ export interface RouteDocument {
 
 export interface OpenApiOptions {
   readonly routes: readonly DocumentedRoute[]
-  /** The schemas that routes name, besides those below. */
+  /** The schemas that routes name, besides `responseSchemas`. */
   readonly schemas: Readonly<Record<string, z.ZodType>>
   readonly endpoint: string
   readonly needsKey: boolean

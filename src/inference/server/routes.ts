@@ -53,10 +53,10 @@ export interface RouteContext extends HealthContext {
   readonly requests: RequestReader
   readonly responses: ResponseStore
   readonly proxy: EngineProxy | null
-  /** Paths that only some of several models pass on. Default none. */
+  /** Paths that some, but not all, of several models forward. Default none. */
   readonly forwardedPaths?: readonly string[]
   readonly listModels: () => readonly ServedModel[]
-  /** Whether every route except those of `/health` requires a key. */
+  /** Whether every route except those of `/health` and the page requires a key. */
   readonly needsKey: boolean
 }
 

@@ -1,9 +1,12 @@
-/** What the server tells about its models. */
+/** What the server reports about its models. */
 
 import type { ModelFacts } from '../generation/inference-engine.ts'
 import { unknownModelError } from './requests/invalid-request.ts'
 
-/** Reading this loads nothing, and keeps no model loaded. */
+/**
+ * What is known about a model. Reading these facts neither loads the model nor delays its
+ * unloading.
+ */
 export interface ServedModel {
   /** The names of the model. `/v1/models` lists them. */
   readonly names: readonly string[]

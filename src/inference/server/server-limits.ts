@@ -1,4 +1,4 @@
-/** The limits for clients of an inference server. */
+/** The limits of an inference server: their defaults and their validation. */
 
 import {
   expectBoolean,
@@ -10,7 +10,7 @@ import {
 } from '../../foundation/options.ts'
 import { defaultHttpLimits, type HttpLimits } from '../../runtime/http/http-server.ts'
 
-/** The limits of an inference server. */
+/** How large requests and streams may be, and which fields are refused. */
 export interface ServerLimits extends HttpLimits {
   /** The maximum size of a request's body in bytes. Default 1 MiB. */
   readonly bodyBytes: number

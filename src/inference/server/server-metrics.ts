@@ -50,7 +50,7 @@ interface ServerState {
 
 /** What is counted of the requests of one model. */
 class RequestTotals {
-  /** By finish reason or error code. */
+  /** The number of requests, by finish reason or error code. */
   readonly results = new Map<string, number>()
   /** `cached` tokens are those of `input` that an engine had evaluated before. */
   readonly tokens = { input: 0, output: 0, cached: 0 }

@@ -37,10 +37,13 @@ export interface InferenceServerOptions extends ServerParts {
   readonly models: readonly string[]
   /** Other names that requests may use, such as a path. `/v1/models` does not list them. */
   readonly hiddenModels?: readonly string[]
-  /** `null` for 127.0.0.1 and the loopback address that this machine's name resolves to. */
+  /**
+   * The host to listen on; `null` for 127.0.0.1 and the loopback address that this machine's name
+   * resolves to.
+   */
   readonly host: string | null
   readonly port: number
-  /** A key without a name. Without this and `apiKeysFile`, no key is needed. */
+  /** An API key without a name. If neither this nor `apiKeysFile` is set, no key is needed. */
   readonly apiKey: string | null
   /** A file with the names, keys and limits of further clients. */
   readonly apiKeysFile?: string | null
@@ -50,7 +53,10 @@ export interface InferenceServerOptions extends ServerParts {
   readonly onRequest?: ((request: ServedRequest) => void) | null
   /** The file of the chat page at `/`. Default none. */
   readonly pageFile?: string | null
-  /** Requests with more prompts are refused, because they could never be queued. */
+  /**
+   * The maximum number of queued requests. A request with more prompts is refused, because it could
+   * never be queued.
+   */
   readonly queueLimit?: number
   readonly limits?: Partial<ServerLimits>
   readonly defaults: { readonly maxTokens: number }
@@ -89,12 +95,12 @@ export interface ModelParts extends Pick<
   InferenceServerOptions,
   'generator' | 'models' | 'hiddenModels' | 'defaults'
 > {
-  /** The same object for all requests with these parts. */
+  /** Identifies these parts, so that their routes are created only once. */
   readonly id: object
   readonly loaded: LoadedModel
 }
 
-/** A loaded model of several. It stays loaded until `release` is called. */
+/** One of several models, which stays loaded until `release` is called. */
 export interface RoutedModel extends ModelParts {
   release(): void
 }
@@ -124,7 +130,10 @@ export class InferenceServer extends HttpServer {
     return this.#keys?.list() ?? []
   }
 
-  /** Begins to serve requests. Requests before this call get 503, except those for `/health`. */
+  /**
+   * Begins to serve requests. Requests before this call get 503, except those for `/health` and for
+   * the page.
+   */
   modelLoaded(model: LoadedModel): void {
     const isPassedOn = model.proxy !== undefined && model.proxy !== null
     const routes = createRoutes(this.#routeContext(model))
@@ -246,7 +255,7 @@ function toServedRequest(exchange: HttpExchange, seconds: number, clock: Clock):
     requestId,
     key: key?.name ?? null,
     method: request.method ?? '',
-    // The path outside of the base path shows what the client has called instead.
+    // For a request outside of the base path, reports the requested path.
     path: path || ((request.url ?? '').split('?', 1)[0] ?? ''),
     status,
     seconds,

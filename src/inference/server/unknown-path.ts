@@ -3,7 +3,7 @@
 import type { HttpError } from '../../runtime/http/http-error.ts'
 import { notFoundError } from '../../runtime/http/http-server.ts'
 
-/** Paths that other servers have, and what to know about them here. */
+/** Paths of other servers, and what clients should know about them. */
 const advice: readonly (readonly [RegExp, string])[] = [
   [/^(?:\/v1)?\/embeddings$|^\/api\/embed/, 'Embeddings need an embedding model.'],
   [

@@ -21,7 +21,10 @@ export interface Turn {
   readonly facts: string
 }
 
-/** The texts of the fields. An empty field is not sent, so that the server's default applies. */
+/**
+ * The texts in the fields of the form. An empty field is not sent, so that the server's default
+ * applies.
+ */
 export interface Settings {
   readonly model: string
   readonly system: string
@@ -181,7 +184,7 @@ class ReceivedAnswer {
     const [first, tokens] = [this.#firstMs, this.#tokens]
     if (tokens !== null) facts.push(`${tokens} ${tokens === 1 ? 'token' : 'tokens'}`)
     if (tokens !== null && tokens > 1 && first !== null && this.#lastMs - first > minRateMs) {
-      // The first token has no token before it.
+      // The measured time begins with the first token, so this token is not counted.
       const rate = (1000 * (tokens - 1)) / (this.#lastMs - first)
       facts.push(`${rate < 100 ? rate.toPrecision(3) : Math.round(rate)} tokens/s`)
     }

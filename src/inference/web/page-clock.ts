@@ -1,4 +1,4 @@
-/** The clock and the timer of the page. No other file of the page uses them. */
+/** The clock and the timer of the page. No other file of the page uses those of the browser. */
 
 /** Milliseconds of a clock that never goes back. */
 export const nowMs = (): number => performance.now()

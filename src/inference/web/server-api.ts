@@ -1,4 +1,4 @@
-/** Requests of the page to the server that sent it. */
+/** Requests of the page to the server that serves the page. */
 
 import { createParser } from 'eventsource-parser'
 
@@ -25,7 +25,7 @@ export interface AnswerPart {
   readonly tokens: number | null
 }
 
-/** A response that is not a success. `status` is 0 if an event of a stream was an error. */
+/** A response that is not a success. `status` is 0 for an error within a stream. */
 export class ServerError extends Error {
   readonly status: number
 

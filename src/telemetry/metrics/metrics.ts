@@ -153,9 +153,9 @@ export interface MetricSource {
 }
 
 /**
- * Returns the value of each instrument by name, summed over all labels and including zeros. A gauge
- * has the value of the node that was polled last, and is absent if no node was measured. A
- * measurement of a backend is absent before its first value.
+ * Returns the value of each instrument by name, summed over all labels and including zeros. An
+ * instrument of nodes has the value of the node that was polled last, and is absent if there is no
+ * such value. A measurement of a backend is absent before its first value.
  */
 export function readMetrics({ tasks, nodes, measured }: MetricSource): Record<string, number> {
   const { latest } = nodes

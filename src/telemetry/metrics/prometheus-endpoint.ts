@@ -32,7 +32,7 @@ import {
 import type { TaskGroup, TaskGroups } from './task-groups.ts'
 import type { TaskRow } from './task-row.ts'
 
-/** Options of `telemetry.servePrometheus()`. */
+/** Where the metrics are served, and with which labels. */
 export interface PrometheusOptions {
   /** The port to listen on; 0 selects any free port. Default 9464. */
   readonly port?: number

@@ -11,7 +11,7 @@ import { systemFiles } from '../../checkpoint/files.ts'
 import { newUuid } from '../../foundation/ids.ts'
 
 export const spillChunkBytes = 65_536
-/** Enough for runs of up to about 16,000 tasks, which then need no file. */
+/** The default number of chunks in memory. Runs of up to about 16,000 tasks then need no file. */
 const defaultChunksInMemory = 32
 
 const openFiles = new FinalizationRegistry<number>((fd) => closeSync(fd))
@@ -40,7 +40,7 @@ export class SpillFile {
     return this.#bytesInFile
   }
 
-  /** Returns the position of the bytes. */
+  /** Returns the position of the bytes, for `read`. */
   append(bytes: Uint8Array): number {
     const position = this.size
     let from = 0
@@ -57,7 +57,7 @@ export class SpillFile {
     return position
   }
 
-  /** Returns a copy, or a view that is valid until the next call. */
+  /** Returns a copy, or a view that is valid until the next `append` or `read`. */
   read(position: number, length: number): Buffer {
     const index = Math.floor(position / spillChunkBytes)
     const from = position - index * spillChunkBytes

@@ -15,12 +15,12 @@ const rowsPerChunk = spillChunkBytes / rowBytes
  */
 const offsets = { uidLength: 0, passed: 1, shared: 4, numbers: 40, uid: 104 } as const
 const maxUidLength = rowBytes - offsets.uid
-/** Used instead of an index if the value is not shared, but stored with the row. */
+/** Takes the place of an index if the value is not shared. The value is then an extra field. */
 const notShared = 0xffffffff
 
 /**
- * The order of fields in a row. Writing names each field in code, because V8 reads a field by a
- * variable name several times slower.
+ * The order of the fields in a row. `add` names each field in the code, because V8 reads a field by
+ * a variable name several times slower.
  */
 const nameFields = [
   'backend',

@@ -25,7 +25,9 @@ export interface TaskGroup {
 
 type Groups = Map<string, TaskGroup>
 
-/** The maximum number of groups. Tasks with further labels are counted in a group `overflow`. */
+/**
+ * The maximum number of groups. The tasks of all further groups are counted in a group `overflow`.
+ */
 const maxGroups = 1000
 const tasksPerStep = 100
 

@@ -26,10 +26,13 @@ export class TaskRow implements Indexed {
   /** The lifecycle stages that the task has passed, as bits of `stages`. */
   passed = 0
   queuedTime = unknownTime
-  /** TaskQueued's attributes except `executable` and `task_type`, as strings. */
+  /** TaskQueued's attributes as strings, without those that are attributes of the span. */
   queuedAttributes: JsonObject = emptyAttributes
   startedTime = unknownTime
-  /** TaskStarted's additional attributes, such as the worker, as strings. */
+  /**
+   * TaskStarted's attributes as strings, such as the worker, without those that are attributes of
+   * the span.
+   */
   startedAttributes: JsonObject = emptyAttributes
   /** The end time of the span: when the task ended, or when telemetry stopped. */
   endTime = unknownTime

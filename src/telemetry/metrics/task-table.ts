@@ -27,7 +27,7 @@ export type TaskEventFields = Pick<
 export class TaskTable {
   readonly totals: TaskTotals = createTotals()
   readonly queueTotals = { count: 0, sum: 0 }
-  /** The ids of events and of the spans of tasks. */
+  /** Derives the ids of events and of task spans from their numbers. */
   readonly ids = new DerivedIds(newIdKey())
   /** Maps a uid to `row * 2` for an ended task, and to `slot * 2 + 1` for an open task. */
   readonly #indexByUid = new UidIndex((value, uid) => this.#hasUid(value, uid))

@@ -16,7 +16,10 @@ class Partition {
   values = new Uint32Array(minSlots).fill(freeValue)
   size = 0
 
-  /** Finds the slot with this hash and a value that `isWanted`, or else the free slot for it. */
+  /**
+   * Returns the slot with this hash and a value for which `isWanted` holds. If there is none,
+   * returns the free slot in which to put a new value.
+   */
   find(hash: number, isWanted: (value: number) => boolean): number {
     const { length } = this.values
     let slot = Math.floor((((hash << partitionBits) >>> 0) / two32) * length)
@@ -54,7 +57,8 @@ export class UidIndex {
   readonly #hasUid: (value: number, uid: string) => boolean
 
   /**
-   * `hasUid` returns whether the value was set for this uid. Called for values with the uid's hash.
+   * `hasUid` returns whether the value was set for this uid. It is called only for values whose uid
+   * has the same hash.
    */
   constructor(hasUid: (value: number, uid: string) => boolean) {
     this.#hasUid = hasUid

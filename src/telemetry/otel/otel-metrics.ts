@@ -46,7 +46,7 @@ interface ProducerParts {
   readonly clock: Clock
 }
 
-/** The attached metric readers: bound at start, shut down at stop, each within the deadline. */
+/** The attached metric readers: bound at start, and shut down at stop within a deadline. */
 export class MetricReaders {
   readonly #readers: readonly IMetricReader[]
   readonly #parts: Omit<ProducerParts, 'reader'> & { readonly log: Log }
@@ -366,7 +366,10 @@ class TaskSeries {
   }
 }
 
-/** The bucket counts of a histogram with a single value, by the index of the value's bucket. */
+/**
+ * The bucket counts of a histogram with a single value, by the number of buckets and the index of
+ * the value's bucket.
+ */
 const oneHotCache = new Map<number, number[][]>()
 
 function oneHotCounts(buckets: number, hot: number): number[] {

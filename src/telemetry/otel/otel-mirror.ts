@@ -48,7 +48,7 @@ export interface MirrorParts {
   readonly log: Log
 }
 
-/** Creates an SDK span for each span, with the same ids and times. */
+/** Creates an SDK span for each span of telemetry, with the same ids and times. */
 export class OtelSpanMirror implements SpanMirror {
   readonly #parts: MirrorParts
   readonly #provider: TracerProvider

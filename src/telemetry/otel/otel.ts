@@ -26,9 +26,9 @@ export const instrumentationScope = { name: 'rhapsody', version }
 const require = createRequire(import.meta.url)
 
 /**
- * Loads a package lazily, because only the export needs it, and loading it takes most of the CPU
- * time of a start. Uses `require`, because `exportAsOtlp()` is synchronous. Loads the same copy as
- * `import` does, so an application that uses OpenTelemetry has already loaded it.
+ * Loads a package only when it is needed, because loading it would take most of the CPU time of a
+ * start. Uses `require`, because `exportAsOtlp()` is synchronous. Loads the same copy as `import`
+ * does, so an application that uses OpenTelemetry has already loaded it.
  */
 function load(name: string): unknown {
   try {

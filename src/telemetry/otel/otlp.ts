@@ -1,4 +1,7 @@
-/** Finished spans as OTLP JSON, in chunks, because one string can hold only 700,000 spans. */
+/**
+ * Finished spans as OTLP JSON or protobuf, in chunks, because one string can hold only 700,000
+ * spans.
+ */
 
 import { open, rename, rm } from 'node:fs/promises'
 import type { Resource } from '@opentelemetry/resources'

@@ -22,7 +22,7 @@ export interface ProgressStream {
   readonly rows?: number
 }
 
-/** Options of `followProgress`. */
+/** Where `followProgress` writes. */
 export interface FollowProgressOptions {
   /** Default: `process.stderr`. */
   readonly stream?: ProgressStream
@@ -48,13 +48,14 @@ const lineIntervalSeconds = 10
  * Shows one line per kind of task: how many tasks have ended, have failed, are running or wait for
  * their next attempt, the rate and the time left. The returned function ends the display and shows
  * the current numbers and the failures by cause. After `session.close()`, these are final. The
- * display does not keep the process alive, and only ends at a stream error, such as a closed pipe.
+ * display does not keep the process alive. An error of the stream, such as a closed pipe, ends the
+ * display, but is not thrown.
  *
  * On a terminal, `write` of `process.stdout` and `process.stderr` is replaced until the display
- * ends, so that output of the program and its workers appears above the lines. An unfinished line
- * is shown above them until its rest is written. If it is wider than the terminal, a line break is
- * added. Output that child processes write directly to the same terminal is not handled. If another
- * display is already running, lines are written as for a stream that is not a terminal.
+ * ends, so that output of the program and its workers appears above the display. An unfinished line
+ * of output is also shown there until its rest is written. If it is wider than the terminal, a line
+ * break is added. Output that child processes write directly to the same terminal is not handled.
+ * If another display is already running, lines are written as for a stream that is not a terminal.
  *
  * @example
  * const telemetry = await session.startTelemetry()
@@ -192,8 +193,8 @@ class ProgressDisplay {
   }
 
   /**
-   * Draws immediately, because the program may block the event loop next, or be killed. If the
-   * block was drawn just before, draws later.
+   * Shows an unfinished line. Draws immediately, because the program may block the event loop next,
+   * or be killed. If such a line was shown just before, draws later.
    */
   #showPart(): void {
     const now = systemClock.monotonicMs()

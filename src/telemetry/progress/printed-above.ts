@@ -168,7 +168,7 @@ function toShownText(bytes: Uint8Array): string {
   return escapeControls((latest ?? '').replaceAll('\t', '    '))
 }
 
-/** The position of an incomplete UTF-8 character at the end, otherwise the length. */
+/** The number of bytes without an incomplete UTF-8 character at the end. */
 function completeLength(bytes: Uint8Array): number {
   const start = bytes.findLastIndex((byte) => (byte & 0xc0) !== 0x80)
   const first = bytes[start] ?? 0

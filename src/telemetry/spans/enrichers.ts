@@ -8,7 +8,10 @@ import type { Log } from '../../foundation/log.ts'
 import { expectFunction } from '../../foundation/options.ts'
 import { maskSecretsIn } from '../../foundation/secrets.ts'
 
-/** Called with a task's TaskCreated event. The returned object becomes attributes of its span. */
+/**
+ * Called with a task's TaskCreated event. The returned object becomes attributes of the task's
+ * span.
+ */
 export type SpanEnricher = (
   event: TelemetryEvent,
 ) => Readonly<Record<string, string | number | boolean>>

@@ -111,7 +111,7 @@ export const withoutDetails = (span: FinishedSpan): FinishedSpan => ({
 export const toScopeSpan = (scope: ScopeSpan, time: number, failure: string | null): FinishedSpan =>
   finish(scope, time, failure, scope.annotations, [])
 
-/** The span of work that a backend reported once it was finished. */
+/** The span of finished work that a backend has reported. */
 export const toWorkSpan = (work: WorkSpan & OpenSpan): FinishedSpan =>
   finish(work, work.endTime, work.error, [], work.links)
 

@@ -8,9 +8,9 @@ import { reservedKeys } from './enrichers.ts'
 import type { SpanIds, SpanMirror } from './span-mirror.ts'
 import type { ScopeSpan } from './span-scope.ts'
 
-/** A span of telemetry that code runs in. Calls after the span has ended are ignored. */
+/** A span of telemetry that code runs in. Its methods do nothing after the span has ended. */
 export interface LiveSpan extends SpanIds {
-  /** The registry that the span belongs to, because a process may have several managers. */
+  /** The registry that the span belongs to. A process may have several registries. */
   readonly owner: object
   annotate(annotation: SpanAnnotation): void
   setAttributes(attributes: object): void

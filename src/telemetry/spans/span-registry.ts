@@ -46,7 +46,7 @@ export interface TaskEventSpan {
 
 /** The span of an event that is not a lifecycle event. */
 export interface EventSpan extends SpanIds {
-  /** The span that the event ended. */
+  /** The span that the event ended; `null` if it ended none. */
   readonly ended: FinishedSpan | null
 }
 
@@ -83,7 +83,7 @@ export class SpanRegistry {
 
   /**
    * Applies a lifecycle event to the span of its task. `object` is the event object for enrichers.
-   * It may be `null` if there are none.
+   * It may be `null` if there are no enrichers.
    */
   addTaskEvent(
     event: TaskEventFields,
@@ -110,7 +110,7 @@ export class SpanRegistry {
     return { record, isEnd }
   }
 
-  /** Finds the span of an event that is not a lifecycle event of a task. May end a span. */
+  /** Finds the span of an event that is not a lifecycle event of a task. May open or end a span. */
   addEvent(event: BaseEvent): EventSpan {
     const { event_type: type } = event
     if (type === 'SessionStarted') this.#openSession(event)
@@ -284,8 +284,8 @@ export class SpanRegistry {
   }
 
   /**
-   * Ends the span of a workflow. Returns `null` if telemetry was started after the workflow,
-   * because its span is then unknown.
+   * Ends the span of a workflow. Returns `null` if the workflow has no span, because telemetry was
+   * started after the workflow.
    */
   #endWorkflow(event: InstanceType<typeof WorkflowEnded>): EventSpan | null {
     const { workflow_id, error_message: failure } = event

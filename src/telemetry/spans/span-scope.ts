@@ -16,7 +16,10 @@ export interface ScopeSpan {
   hasEnded: boolean
 }
 
-/** Calls `callback`. Calls `onEnd` once, when `callback` has returned, thrown or settled. */
+/**
+ * Calls `callback`, and calls `onEnd` once: when `callback` has thrown or returned, or, if it has
+ * returned a promise, when the promise has settled.
+ */
 export function runUntilSettled<T>(callback: () => T, onEnd: (failure: string | null) => void): T {
   let result: T
   try {

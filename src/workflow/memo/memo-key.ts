@@ -61,7 +61,7 @@ export function hashCall(plan: Plan, call: HashedCall): string | null {
   const { args, dependencies, place, owner } = call
   if (usesOnlyCaptured(plan, call)) return null
   try {
-    // Called before any return, because it also registers the function.
+    // Called before the returns below, because it also registers the function.
     const code = digestFunction(plan.body, plan.options.name, owner)
     if (usesReceiver(plan, call.receiver)) return null
     const hashes = dependencies.map((handle) => handle.definitionHash)

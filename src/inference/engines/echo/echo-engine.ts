@@ -224,7 +224,10 @@ interface EchoResult {
 
 const maxDeltas = 8
 
-/** Cuts the answer at `maxTokens` and at stop texts. Throws for unsupported requests. */
+/**
+ * Creates the answer, and cuts it at `maxTokens` and at stop texts. Throws for unsupported
+ * requests.
+ */
 function createEchoResult(request: GenerationRequest, contextLength: number): EchoResult {
   const { input, sampling } = request
   const promptTokens = countPromptTokens(input)
@@ -256,7 +259,10 @@ function createEchoResult(request: GenerationRequest, contextLength: number): Ec
 
 const embeddingLength = 64
 
-/** Each token of the text adds invented numbers, so that texts with equal tokens are similar. */
+/**
+ * Each token of the text adds invented numbers, so that texts with common tokens have similar
+ * embeddings.
+ */
 function toEmbeddingResult(text: string, promptTokens: number): EchoResult {
   const sums = new Float32Array(embeddingLength)
   for (const token of splitTokens(text)) {
@@ -271,7 +277,7 @@ function toEmbeddingResult(text: string, promptTokens: number): EchoResult {
   }
 }
 
-/** Counts one start token per text or message, as real models do. */
+/** Counts the tokens, and one start token per text or message, as real models do. */
 function countPromptTokens(input: GenerationInput): number {
   if (input.kind === 'text') return 1 + splitTokens(input.text).length
   let count = 0

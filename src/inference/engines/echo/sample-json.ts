@@ -102,7 +102,10 @@ function firstChoice(key: string, choices: readonly unknown[]): unknown {
   return choices[0]
 }
 
-/** Prefers the integer that is nearest to zero. Without one, takes the mean of the limits. */
+/**
+ * Returns the allowed integer that is nearest to zero. If there is none, returns the mean of the
+ * limits.
+ */
 function sampleNumber(schema: Schema, isInteger: boolean): number {
   const min = readLimit(schema, 'minimum', -Infinity)
   const over = readLimit(schema, 'exclusiveMinimum', -Infinity)

@@ -7,9 +7,9 @@ import type { Token, Vocabulary } from './runtime.ts'
 export interface EmbeddingRuntime {
   readonly contextLength: number
   readonly vocabulary: Vocabulary
-  /** Returns a vector of length 1. */
+  /** Returns a unit vector. */
   embed(input: string | readonly Token[]): Promise<Float32Array>
-  /** Counts the tokens, with those that the model puts around a text. */
+  /** Counts the tokens, including those that the model adds around a text. */
   countTokens(input: string | readonly Token[]): number
 }
 

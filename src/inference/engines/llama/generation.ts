@@ -87,7 +87,10 @@ export class Generation {
     return this.#scores === null ? commonPrefixLength(slot.tokens, this.#prompt) : 0
   }
 
-  /** Occupies the slot and reuses its evaluated tokens. Never rejects. */
+  /**
+   * Occupies the slot, and reuses those of its evaluated tokens that the prompt begins with. Never
+   * rejects.
+   */
   async begin(slot: Slot): Promise<void> {
     this.#slot = slot
     try {
@@ -133,7 +136,7 @@ export class Generation {
     this.#end({ kind: 'failed', failure })
   }
 
-  /** A grammar that the model cannot follow, or only too slowly, is an error of the client. */
+  /** It is an error of the client if the model cannot follow the grammar, or only too slowly. */
   #toFailure(error: unknown): Failure {
     const message = messageOf(error)
     const isOfGrammar =

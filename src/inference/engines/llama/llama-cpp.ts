@@ -53,7 +53,9 @@ export async function loadRuntime(
   return createRuntime(await loadModel(request, onProgress), request)
 }
 
-/** Loads a model for its purpose. */
+/**
+ * Loads a model to generate text or to compute embeddings, as the request or the model's file says.
+ */
 export async function loadForPurpose(
   request: LoadRequest,
   onProgress: OnProgress,
@@ -65,7 +67,10 @@ export async function loadForPurpose(
     : createRuntime(loaded, request)
 }
 
-/** A model whose file says how the vectors of its tokens are pooled is an embedding model. */
+/**
+ * A model is an embedding model if its file says how the vectors of tokens are pooled, or that
+ * attention is not causal.
+ */
 function findPurpose({ fileInfo }: LlamaModel): 'chat' | 'embedding' {
   const { pooling_type: pooling, attention } = fileInfo.architectureMetadata as {
     readonly pooling_type?: number
@@ -75,7 +80,7 @@ function findPurpose({ fileInfo }: LlamaModel): 'chat' | 'embedding' {
   return isPooled || attention?.causal === false ? 'embedding' : 'chat'
 }
 
-/** Mean, first and last, as numbers in GGUF files. */
+/** The pooling types mean, first and last, as numbers in GGUF files. */
 const poolingTypes: ReadonlySet<number> = new Set([1, 2, 3])
 
 interface LoadedModel {
@@ -156,7 +161,7 @@ async function createRuntime(loaded: LoadedModel, request: LoadRequest): Promise
   const grammars = new GrammarCache()
   return {
     threadWarning: excessWarning(maxThreads, availableParallelism()),
-    tuning: report,
+    tuningReport: report,
     contextLength,
     batchSize: tuning.batchSize,
     slots: createDirectSlots(native, vocabulary, request.sequences),
@@ -231,7 +236,10 @@ async function findModel(
   }
 }
 
-/** On a GPU, llama.cpp chooses. */
+/**
+ * Finds the fastest settings by measuring, unless a GPU computes or more threads are requested than
+ * cores are available.
+ */
 function tuneModel(
   loaded: LoadedModel,
   request: LoadRequest,

@@ -63,9 +63,12 @@ export interface LlamaEngineOptions extends Partial<Omit<LlamaEngineConfig, 'kin
   readonly hubToken: string | null
   /** The folder of models that are downloaded from the hub. */
   readonly cacheDir: string
-  /** Default `null`: the model's context length, up to 4096. The model's length is the maximum. */
+  /**
+   * The maximum number of tokens of prompt and answer together, at most the model's context length.
+   * Default `null`: that length, up to 4096.
+   */
   readonly contextLength?: number | null
-  /** What the model is loaded for. Default `null`: the GGUF file says so. */
+  /** What the model is loaded for. Default `null`: what the GGUF file says. */
   readonly purpose?: 'chat' | 'embedding' | null
   /** The GGUF file of a LoRA adapter that is applied to the model. Default `null`: none. */
   readonly adapterPath?: string | null
@@ -105,15 +108,17 @@ const checks: OptionChecks<LlamaEngineOptions> = {
 /** The resolved settings of the llama.cpp engine. */
 export interface LlamaEngineConfig extends EngineSettings {
   readonly kind: 'llama'
-  /** Default `null`: the numbers of threads that measure fastest, up to the free cores. */
+  /** The number of threads. Default `null`: the fastest by measurement, up to the free cores. */
   readonly threads: number | null
   /** Whether a GPU may be used. Default `auto`. */
   readonly gpu: 'auto' | false
-  /** Default `auto`: on a CPU, what measures faster; on a GPU, what llama.cpp chooses. */
+  /** Default `auto`: on a CPU, what is faster by measurement; on a GPU, what llama.cpp chooses. */
   readonly flashAttention: 'auto' | boolean
   /** The number of answers that are generated concurrently, up to 256. Default 16. */
   readonly sequences: number
-  /** The prompt tokens that one step evaluates. Default `null`: what measures fastest. */
+  /**
+   * The prompt tokens that one step evaluates. Default `null`: the fastest number by measurement.
+   */
   readonly batchSize: number | null
   /** Seconds without a heartbeat after which a busy process is replaced. Default 60. */
   readonly hungSeconds: number
@@ -158,7 +163,7 @@ export const llamaEngine: EngineDescriptor<LlamaEngineConfig> = {
       : [...llamaFields, ...reasoningFields, ...nameFields, ...effortFields]),
   ],
   async checkModel({ modelPath, adapterPath }) {
-    // Any other name is that of a model on the hub.
+    // A local file has an absolute path. Any other name belongs to a model on the hub.
     for (const path of [isAbsolute(modelPath) ? modelPath : null, adapterPath]) {
       const problem = path === null ? null : await findModelProblem(path)
       if (problem !== null) throw inferenceError('engine_error', problem, { hint: modelFileHint })
@@ -275,7 +280,7 @@ class LlamaEngine implements InferenceEngine {
         listener,
         send: (message) => {
           process.send(message)
-          // Restarts the measurement of the silence, which a slow reader may have caused.
+          // A slow reader may have caused the silence, so its measurement starts again.
           if (message.kind === 'resume') this.#recordActivity()
         },
         onEnd: () => {
@@ -398,7 +403,10 @@ class LlamaEngine implements InferenceEngine {
     if (this.#failure === null) this.#silenceWatch.recordActivity(this.#watchedProcess)
   }
 
-  /** Whether a request waits for the process. Requests that are paused for slow readers do not. */
+  /**
+   * Whether loading, a query or a request needs the process now. Requests that are paused for slow
+   * readers do not.
+   */
   #isBusy(): boolean {
     if (!this.#isLoaded || this.#queries.size > 0) return true
     for (const { isPaused } of this.#relays.values()) if (!isPaused) return true

@@ -1,4 +1,6 @@
-/** The program of a model's process: loads the model, serves the parent, and exits with it. */
+/**
+ * The program of a model's process: loads the model, serves the parent process and exits with it.
+ */
 
 import { systemClock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
@@ -48,8 +50,11 @@ async function load(request: LoadRequest): Promise<void> {
     model = await loadForPurpose(request, (progress) => heartbeat.report(progress))
     loop = createLoop(model)
     const { contextLength } = model
-    const { template, threadWarning, tuning } =
-      'template' in model ? model : { template: null, threadWarning: null, tuning: null }
+    const {
+      template,
+      threadWarning,
+      tuningReport: tuning,
+    } = 'template' in model ? model : { template: null, threadWarning: null, tuningReport: null }
     const facts = {
       name: request.modelName,
       contextLength,
@@ -72,7 +77,7 @@ async function load(request: LoadRequest): Promise<void> {
   }
 }
 
-/** The interval of signs of life. A step that takes longer delays the next one. */
+/** The interval of signs of life. A longer step delays the next sign. */
 const aliveIntervalMs = 500
 
 function createLoop(runtime: LlamaRuntime | EmbeddingRuntime): StepLoop | EmbeddingLoop {

@@ -18,7 +18,7 @@ export function startLoadHeartbeat(clock: Clock, send: (message: MessageFromLlam
     })
   let cancel = scheduleNext()
   return {
-    /** Sends at most ten messages per stage, because the library reports every change. */
+    /** Sends a message per tenth of a stage, because the library reports every small change. */
     report(progress: LoadProgress): void {
       progressMs = clock.monotonicMs()
       const newReport = `${progress.stage} ${Math.floor(progress.done * 10)}`

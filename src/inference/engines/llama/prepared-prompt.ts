@@ -190,7 +190,10 @@ export function renderPrompt(
   return { pieces, hasControlTokens: true }
 }
 
-/** Templates close each message, so an answer that the model continues is added to the prompt. */
+/**
+ * Templates close each message. An answer that the model continues must stay open, so it is added
+ * after the rendered messages.
+ */
 function splitFinalMessage(chat: ChatInput): {
   readonly chat: ChatInput
   readonly beginning: string
@@ -211,7 +214,7 @@ export function promptTokens(
   return firstToken === null || tokens[0] === firstToken ? tokens : [firstToken, ...tokens]
 }
 
-/** Returns a lower bound that needs no tokenization. It is often enough to refuse a prompt. */
+/** Returns a lower bound, without tokenizing the text. It is often enough to refuse a prompt. */
 function minTokenCount({ pieces }: RenderedPrompt, { maxTokenLength }: Vocabulary): number {
   return Math.ceil(pieces.reduce((sum, { length }) => sum + length, 0) / maxTokenLength)
 }

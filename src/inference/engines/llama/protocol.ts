@@ -21,11 +21,11 @@ export interface LoadRequest {
   readonly gpu: 'auto' | false
   readonly flashAttention: 'auto' | boolean
   readonly sequences: number
-  /** The number of prompt tokens in a step; `null` for the number that measures fastest. */
+  /** The number of prompt tokens in a step; `null` for the fastest number by measurement. */
   readonly batchSize: number | null
   /** The context length; `null` for the model's context length, up to 4096. */
   readonly contextLength: number | null
-  /** `null` to read from the file whether it is an embedding model. */
+  /** What the model is loaded for; `null`: what its file says. */
   readonly purpose?: 'chat' | 'embedding' | null
   /** The file of a LoRA adapter; `null` for none. */
   readonly adapterPath?: string | null
@@ -53,7 +53,10 @@ export type MessageFromLlama =
       /** Whether the chat template reads the reasoning of earlier answers. */
       readonly readsReasoning: boolean
       readonly readsNames: boolean
-      /** Whether the chat template can switch reasoning on or off, or has efforts. */
+      /**
+       * Whether the chat template can switch reasoning on or off, or has levels of reasoning
+       * effort.
+       */
       readonly readsEffort: boolean
     }
   /** A sign of life: a step is complete, or the model is still loading. */
@@ -66,7 +69,7 @@ export type MessageFromLlama =
       readonly result: PromptTokens | Failure
     }
 
-/** A query about texts and tokens. The result has the text, the tokens or both. */
+/** A query about texts and tokens. The result has both. */
 export type TokenQuery =
   | { readonly kind: 'tokenize'; readonly text: string }
   | { readonly kind: 'detokenize'; readonly tokens: readonly number[] }

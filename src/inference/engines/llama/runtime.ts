@@ -9,7 +9,7 @@ export type Token = number
 export interface LlamaRuntime {
   readonly threadWarning: string | null
   /** The settings that were measured, and the measurements, in one line. */
-  readonly tuning: string | null
+  readonly tuningReport: string | null
   readonly contextLength: number
   readonly batchSize: number
   /** The slots, in the order in which they must be stepped. */

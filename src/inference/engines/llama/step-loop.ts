@@ -105,7 +105,10 @@ export class StepLoop {
     this.#lastPrepared = null
   }
 
-  /** The number of prompt tokens adapts to the speed, so that no pass takes long. */
+  /**
+   * Runs the steps in one pass, then adapts the maximum number of prompt tokens to the speed, so
+   * that no pass takes long.
+   */
   async #evaluate(steps: readonly Step[]): Promise<void> {
     const { clock, runtime } = this.#options
     const beganMs = clock.monotonicMs()
@@ -126,7 +129,10 @@ export class StepLoop {
     }
   }
 
-  /** Longer prompts get lower slots, so that the requests that run longest are adjacent. */
+  /**
+   * Starts waiting requests in free slots. If their prompts fit into one pass, longer prompts get
+   * lower slots, so that the requests that run longest are adjacent.
+   */
   async #admit(): Promise<void> {
     this.#waiting = this.#waiting.filter((generation) => !generation.hasEnded)
     const free = this.#running.filter((generation) => generation === null).length
@@ -200,7 +206,10 @@ const tokensPerPass = 8
 /** The maximum number of steps that a gap is assumed to last, because a neighbor may end. */
 const maxGapSteps = 64
 
-/** A gap between running slots costs a pass per step. A common prefix saves its tokens. */
+/**
+ * Chooses the free slot that saves most: a slot next to a running one saves a pass per step, and a
+ * shared beginning of the prompt saves its tokens.
+ */
 export function chooseSlot<Slot extends FreeSlot>(
   free: readonly Slot[],
   running: ReadonlySet<number>,

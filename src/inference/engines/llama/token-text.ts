@@ -6,7 +6,7 @@ import type { Token, Vocabulary } from './runtime.ts'
 const replacementCharacter = '\uFFFD'
 /** The number of preceding tokens that determine whether the next token has a leading space. */
 const lookBackTokens = 4
-/** The maximum number of pending tokens. So many cannot form one character of up to four bytes. */
+/** The maximum number of pending tokens. More cannot belong to a character of up to four bytes. */
 const maxPending = 32
 
 /** Converts tokens to whole characters. Bytes that form no character become U+FFFD. */
@@ -159,7 +159,9 @@ function lettersToBytes(spelling: string): readonly number[] | null {
 
 type Tokenize = (text: string) => readonly Token[]
 
-/** Texts can be sliced before spaces if no token extends across one. */
+/**
+ * Finds how texts can be cut at spaces, which is possible only if no token extends across a space.
+ */
 export function findSlicing(
   spellings: readonly string[],
   tokenize: Tokenize,

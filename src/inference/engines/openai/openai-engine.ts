@@ -145,9 +145,12 @@ export const openAiEngine: EngineDescriptor<OpenAiEngineConfig> = {
 }
 
 const metadataTimeoutMs = 30_000
-/** How often to retry a request that a busy server refused. */
+/** The maximum number of retries of a request that a busy server refused. */
 const maxRetries = 2
-/** How often to repeat a request whose connection broke before any text was delivered. */
+/**
+ * The maximum number of repetitions of a request whose connection broke before any text was
+ * delivered.
+ */
 const maxReconnects = 1
 const spareConnections = 4
 

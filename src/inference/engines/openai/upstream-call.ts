@@ -144,7 +144,10 @@ const maxEventChars = 8 << 20
 /** The maximum length of an answer. Even long answers with log probabilities are shorter. */
 const maxAnswerChars = 256 << 20
 
-/** Reads more bytes only when all events are consumed. Throws if the stream is too long. */
+/**
+ * Yields the data of each event. Reads more bytes only when all events are consumed. Throws if an
+ * event or the stream is too long.
+ */
 export async function* readEventData(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
   const decoder = new TextDecoder()
   const ready: string[] = []

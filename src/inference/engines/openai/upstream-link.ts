@@ -112,7 +112,7 @@ function parseNames(header: string): string[] {
   return tryRead(() => names.map(decodeURIComponent).filter((name) => name !== '')) ?? names
 }
 
-/** Leaving the loop early discards the rest of the body. */
+/** Reads a little more than `maxChars` characters at most, and discards the rest of the body. */
 async function readText(bytes: AsyncIterable<Uint8Array>, maxChars: number): Promise<string> {
   const decoder = new TextDecoder()
   let text = ''
@@ -134,7 +134,7 @@ export interface ProbeOptions {
   readonly signal: AbortSignal
 }
 
-/** Returns the status of a GET request, or `null` if no response arrives in time. */
+/** Returns the status of a GET request; `null` if the request fails or takes too long. */
 export async function probeOnce({
   link,
   path,

@@ -213,7 +213,10 @@ class ProcessEngine implements InferenceEngine {
   /** The server's API key; `null` if only this machine can reach the server. */
   #apiKey: string | null = null
   #lastStatus: number | null = null
-  /** Why a remote server is stopped. Reported once it has ended and its output is known. */
+  /**
+   * Why a remote server is being stopped. Reported when the server has ended and its output is
+   * known.
+   */
   #loss: ServerLoss | undefined
   #attached: AttachedServer | undefined
 
@@ -392,7 +395,10 @@ class ProcessEngine implements InferenceEngine {
     })
   }
 
-  /** A server on another node is stopped first, because its output arrives only at its end. */
+  /**
+   * Fails the engine. Stops a server on another node first, because its output arrives only at its
+   * end.
+   */
   #reportLoss(loss: ServerLoss): void {
     if (this.#options.servers === undefined) return this.#failEngine(loss)
     this.#loss ??= loss

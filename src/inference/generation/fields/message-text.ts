@@ -4,7 +4,9 @@ import type { ChatMessage, GenerationInput } from '../inference-engine.ts'
 import { isPlainObject } from '../../../foundation/json-value.ts'
 import type { PassThroughInput, WireFields } from '../pass-through.ts'
 
-/** Converts a request body to an input. Its `messages` or `prompt` must have been checked. */
+/**
+ * Converts a request body to an input. The body's `messages` or `prompt` must have been checked.
+ */
 export function toPassThroughInput(
   kind: PassThroughInput['kind'],
   body: WireFields,

@@ -29,7 +29,7 @@ export const requestFields: Fields = {
   ...forServer('model messages prompt n stream stream_options prompts timeout priority'),
   ...forNobody('user metadata store service_tier safety_identifier prompt_cache_key'),
   ...forNobody('prompt_cache_retention request_id cache_salt stream_interval cache_prompt id_slot'),
-  // Engines read `reasoning_effort` if the model has a choice.
+  // Some engines read `reasoning_effort` if the model has levels of reasoning effort.
   ...forNobody('n_cache_reuse keep_alive reasoning_effort'),
   // The public API's JavaScript client sends `extra_body` as a field.
   ...forEngine(

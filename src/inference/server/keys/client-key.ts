@@ -30,8 +30,9 @@ export class ClientKey implements AcceptedKey {
   }
 
   /**
-   * Counts a request against the limit. The tokens of a request are known only at its end, so a
-   * request is admitted while fewer tokens than the limit were used.
+   * Counts a request against the limit. Throws `HttpError` if a limit is used up. The tokens of a
+   * request are known only at its end, so a request is admitted while fewer tokens than the limit
+   * were used.
    */
   admit(): Admission {
     const nowMs = this.#clock.monotonicMs()

@@ -104,7 +104,7 @@ async function generateAll(
   }
 }
 
-/** Returns the `n` of the `bestOf` answers to each prompt whose tokens are the likeliest. */
+/** From the `bestOf` answers to each prompt, returns the `n` answers with the likeliest tokens. */
 function selectBest(results: Results, bestOf: number, n: number): Results {
   if (bestOf === n) return results
   const prompts = Array.from({ length: results.length / bestOf }, (_, at) =>

@@ -31,7 +31,7 @@ export class StreamWriter {
     this.#response = exchange.response
     this.#options = options
     this.#response.once('close', () => this.#backpressure?.release())
-    // `close` is missing in older Node versions if a client with queued responses disconnects.
+    // Older Node versions emit no `close` if a client with queued responses disconnects.
     exchange.signal.addEventListener('abort', () => this.#backpressure?.release(), { once: true })
   }
 

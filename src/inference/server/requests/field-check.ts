@@ -126,7 +126,7 @@ export class FieldCheck {
     }
   }
 
-  /** `name` may be supported in any message, other fields only in assistant messages. */
+  /** The field `name` may be supported in any message, other fields only in assistant messages. */
   #isEngineMessageField(name: string, isAssistant: boolean): boolean {
     return (isAssistant || name === 'name') && this.#supported.has(`messages.${name}`)
   }
@@ -236,7 +236,7 @@ const listServerFields = (known: Fields): ReadonlySet<string> =>
 
 const outputNames = listServerFields(structuredOutputFields)
 
-/** Throws for an unknown field if no known one is given: the answer would be plain text. */
+/** Throws if all given fields are unknown, because the answer would then be plain text. */
 function expectKnownOutput(structured: unknown): void {
   if (!isPlainObject(structured)) return
   const given = Object.keys(structured).filter((name) => structured[name] !== null)

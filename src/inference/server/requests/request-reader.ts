@@ -50,7 +50,9 @@ import {
 
 export type RequestReader = ReturnType<typeof createRequestReader>
 
-/** Reads each kind of body. The functions throw `HttpError` for an invalid body. */
+/**
+ * Creates the functions that read each kind of body. They throw `HttpError` for an invalid body.
+ */
 export function createRequestReader(rules: RequestRules) {
   const typed = createRequestSchemas(rules)
   const { TokenizeRequest, DetokenizeRequest, EmbeddingRequest } = typed
@@ -175,7 +177,7 @@ function createTokenizeReader(schema: RequestSchemas['TokenizeRequest'], rules: 
   return createReader(schema, rules, toTokenizeRequest, { ...check, ...ownFields })
 }
 
-/** The server answers some paths itself, even with a server behind the engine. */
+/** For paths that the server answers itself, even if there is a server behind the engine. */
 const ownFields = { supported: [], isPassedOn: false }
 
 function toDetokenizeRequest(
@@ -390,9 +392,9 @@ function withLimitName(error: HttpError, { promptLimitName, maxPrompts }: Reques
   const { param, code, status, message } = error
   const isPromptLimit = code === 'array_above_max_length' && /^prompts?$/.test(param ?? '')
   const isAnswerLimit = code === 'integer_above_max_value' && param === 'n'
-  const isLimit =
+  const isServerLimit =
     isPromptLimit || (isAnswerLimit && !message.includes(`<= ${maxAnswersPerPrompt},`))
-  if (!isLimit) return error
+  if (!isServerLimit) return error
   const reason = `This server answers at most ${maxPrompts} per request (${promptLimitName}).`
   return new HttpError(status, `${message} ${reason}`, { code, param })
 }

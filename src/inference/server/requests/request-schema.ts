@@ -9,7 +9,10 @@ export interface RequestBounds {
   readonly acceptsTokenIds: boolean
 }
 
-/** A field that is `null` is treated as missing. The OpenAPI document has the same names. */
+/**
+ * A field that is `null` is treated as missing. In the OpenAPI document, the schemas have the same
+ * names as here.
+ */
 export function createRequestSchemas(bounds: RequestBounds) {
   const { maxPrompts, acceptsTokenIds } = bounds
   const n = integer(1, Math.min(128, maxPrompts))

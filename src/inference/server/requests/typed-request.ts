@@ -216,7 +216,10 @@ function listFormatFields(body: ChatBody | CompletionBody) {
   return fields.filter(({ value }) => isGiven(value) && value !== '' && value !== false)
 }
 
-/** `undefined` means any text. Throws if more than one field requires a format. */
+/**
+ * Returns the required format; `undefined` for any text. Throws if more than one field requires a
+ * format.
+ */
 export function toOutputFormat(body: ChatBody | CompletionBody): OutputFormat | undefined {
   const format = toResponseFormat(body.response_format)
   const [first, second] = listFormatFields(body)

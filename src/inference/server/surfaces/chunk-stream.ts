@@ -31,7 +31,7 @@ export const createReplyHead = (
 /** The content type of server-sent events. */
 export const eventStreamType = 'text/event-stream; charset=utf-8'
 
-/** Creates a stream whose choices are written by `createChoice`. */
+/** Creates a stream. `createChoice` creates the writers of its choices. */
 export function createChunkStream(
   writer: StreamWriter,
   { includesUsage }: ReplyHead,

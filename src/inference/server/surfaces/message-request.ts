@@ -49,7 +49,7 @@ const messageSchema = z.discriminatedUnion('role', [
 
 const jsonFormat = z.looseObject({ type: z.literal('json_schema'), schema: z.looseObject({}) })
 
-/** Other fields are read like those of a chat request, such as `temperature` and `top_k`. */
+/** Other fields, such as `temperature` and `top_k`, are read like those of a chat request. */
 export const messageRequest = z.looseObject({
   model,
   messages: z.array(messageSchema).min(1).describe('The conversation so far.'),

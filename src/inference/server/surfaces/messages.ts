@@ -107,7 +107,7 @@ export const createCountTokensRoute = (context: CompanionContext): DocumentedRou
   },
 })
 
-/** Without the chat template of the engine, counts the texts of the messages and the tools. */
+/** If the engine does not report prompts, counts the tokens of the texts of messages and tools. */
 async function countTokens(generator: TextGenerator, input: PassThroughInput): Promise<number> {
   try {
     return (await generator.readPrompt(input)).tokens.length
@@ -123,7 +123,7 @@ async function countTokens(generator: TextGenerator, input: PassThroughInput): P
 export const isAnthropicClient = (headers: IncomingHttpHeaders): boolean =>
   headers['anthropic-version'] !== undefined
 
-/** The form of a model in `GET /v1/models`. */
+/** The form of a model in `GET /v1/models` for clients of this API. */
 export const toModelInfo = (id: string, createdSeconds: number, contextLength: number) => ({
   type: 'model',
   id,
@@ -160,7 +160,7 @@ function toMessage({ id, model }: MessageHead, result: GenerationResult): object
 function toBlock({ kind, text, call }: AnswerPart): object {
   if (kind === 'text') return { type: 'text', text, citations: null }
   if (kind === 'reasoning') return { type: 'thinking', thinking: text, signature: '' }
-  // Arguments that the answer limit has cut are no JSON.
+  // Arguments that were cut at the maximum number of tokens are not JSON.
   return { type: 'tool_use', ...call, input: tryRead(() => JSON.parse(text) as unknown) ?? {} }
 }
 

@@ -92,7 +92,10 @@ function createShowRoute(
   }
 }
 
-/** A model whose template is unknown, such as one on another server, counts as able. */
+/**
+ * Lists all capabilities if the template is unknown, for example because the model is on another
+ * server.
+ */
 function listCapabilities(facts: KnownFacts): readonly string[] {
   const { purpose, hasChatTemplate = true, chatTemplate } = facts
   if (purpose === 'embedding') return ['embedding']
@@ -114,7 +117,7 @@ const details = {
   quantization_level: '',
 }
 
-/** The time of a model that is not unloaded. */
+/** The expiry time that is reported for a model that stays loaded. */
 const endOfTime = '9999-12-31T23:59:59Z'
 
 const toExpiry = (seconds: number): string =>

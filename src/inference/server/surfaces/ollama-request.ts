@@ -37,7 +37,7 @@ const commonFields = {
   options: z.looseObject({}).nullish().describe('Sampling, such as `num_predict` and `top_k`.'),
 }
 
-/** Other fields are read like those of a chat request, such as `priority`. */
+/** Other fields, such as `priority`, are read like those of a chat request. */
 export const ollamaChatRequest = z.looseObject({
   ...commonFields,
   messages: z.array(messageSchema).nullish().describe('The conversation so far.'),
@@ -118,7 +118,7 @@ function readCommonFields(
   body: CommonFields,
   { rules }: RequestReader,
 ): Pick<Translation, 'fields' | 'thinking'> {
-  // One pattern, because each rest copies the object.
+  // A single destructuring pattern, because each rest element copies the object.
   const {
     model,
     stream,
@@ -159,7 +159,9 @@ function toResponseFormat(format: CommonFields['format']): WireFields {
   return format === 'json' ? { response_format: { type: 'json_object' } } : toFormatFields(format)
 }
 
-/** Calls without an id get one. A result without an id belongs to the next call of its tool. */
+/**
+ * Calls without an id get one. A result without an id answers the earliest open call of its tool.
+ */
 function toMessages(messages: NonNullable<ChatRequest['messages']>): readonly TranslatedMessage[] {
   let count = 0
   const open: { readonly id: string; readonly name: string }[] = []

@@ -52,7 +52,7 @@ const streamType = 'application/x-ndjson'
 
 const toJsonLine = (line: object): string => `${JSON.stringify(line)}\n`
 
-/** Lines have no comments, so a stream whose model is loading has lines without text. */
+/** JSON has no comments, so a stream whose model is loading has lines without text. */
 function toWaitingLine(toFields: ToFields, { model }: WireFields, clock: Clock): string {
   const head = { model, created_at: toIsoTime(clock.now()) }
   return toJsonLine({ ...head, ...toFields(noPiece), done: false })
@@ -149,7 +149,7 @@ const toToolCall = ({ id, name, arguments: given }: WireToolCall, index: number)
 
 const noPiece: Piece = { text: '', reasoning: '', toolCalls: [] }
 
-/** Clients load a model by a request without a prompt. The models of this server are loaded. */
+/** Clients load a model by a request without a prompt. The model is already loaded here. */
 function loadReply(
   { model, keep_alive: keepAlive }: { readonly model: string; readonly keep_alive?: unknown },
   { clock }: SurfaceContext,

@@ -59,7 +59,7 @@ export type ItemReference = z.infer<typeof itemReference>
 
 const notSupported = 'This server supports functions only'
 
-/** Other fields are read like those of a chat request, such as `seed` and `min_p`. */
+/** Other fields, such as `seed` and `min_p`, are read like those of a chat request. */
 export const responseRequest = z.looseObject({
   model,
   input: annotate(z.union([z.string(), z.array(itemSchema)]), {
@@ -133,7 +133,7 @@ const names = {
 
 /** Translates a request whose references to earlier items have been resolved. */
 export function toTranslation(body: ResponseRequest, items: readonly SourceItem[]): Translation {
-  // One pattern, because each rest copies the object.
+  // A single destructuring pattern, because each rest element copies the object.
   const {
     instructions,
     max_output_tokens: maxTokens,

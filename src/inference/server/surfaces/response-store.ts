@@ -21,14 +21,17 @@ interface StoredResponse {
 const maxResponses = 1000
 const maxBytes = 64 << 20
 
-/** Beyond a limit, drops the oldest responses. Each owner sees its own responses alone. */
+/** Beyond a limit, drops the oldest responses. Each owner can use only its own responses. */
 export class ResponseStore {
   readonly #responses = new Map<string, StoredResponse>()
   /** Finds the oldest responses. A new iterator would step over all that were dropped. */
   #oldest = this.#responses.entries()
   #bytes = 0
 
-  /** Returns the whole conversation that a request continues. Throws `HttpError`. */
+  /**
+   * Returns the whole conversation that a request continues. Throws `HttpError` for an id that is
+   * not stored.
+   */
   resolve(
     owner: string,
     input: string | readonly Item[],

@@ -186,7 +186,7 @@ const toPart = (text: string): object => ({ type: 'output_text', text, annotatio
 /** Clients show the summary of a reasoning, so the reasoning itself is sent as its summary. */
 const toSummary = (text: string): object => ({ type: 'summary_text', text })
 
-/** Writes JSON text by text, because streams have many events with the same fields. */
+/** Joins prepared pieces of JSON, because streams have many events with the same fields. */
 class ResponseStream extends PartStream {
   readonly #id: string
   readonly #headJson: string
@@ -257,7 +257,7 @@ class ResponseStream extends PartStream {
     return this.#toEvent('error', toFailureJson(problem))
   }
 
-  /** Texts and summaries are parts within an item; a call has none. */
+  /** Texts and summaries are parts within an item. A call has no parts. */
   #toPartEvent({ kind }: AnswerPart, end: 'added' | 'done', text: string): string {
     if (kind === 'call') return ''
     const [name, part] =

@@ -25,11 +25,11 @@ export interface Surface {
   readonly document: RouteDocument
   /** The schemas that `document` names, besides those of the OpenAPI document itself. */
   readonly schemas?: Readonly<Record<string, z.ZodType>>
-  /** Whether a body may have any `Content-Type`, which clients of this API omit. */
+  /** Whether a body may have any `Content-Type`, because clients of this API omit the header. */
   readonly isAnyTypeAccepted?: boolean
   /** The limit for the size of a body. */
   readonly bodyLimit: 'bodyBytes' | 'chatBodyBytes'
-  /** The field that an error about a prompt that is too long names. */
+  /** The field that is named in an error about a prompt that is too long. */
   readonly promptField: string
   /** Converts a body to a request. Throws `HttpError` for an invalid body. */
   read(body: unknown, context: SurfaceContext, sender: Sender): SurfaceCall

@@ -25,7 +25,7 @@ export const createCompanionRoutes = (context: CompanionContext): readonly Docum
   ...createOllamaModelRoutes(context),
 ]
 
-/** Returns the surface of a requested path, which may lack `/v1`, or of a path below it. */
+/** Returns the surface of a path, or of the path above it. The requested path may lack `/v1`. */
 export function findSurface(requested: string): Surface | undefined {
   const paths = [requested, `/v1${requested}`]
   const isBelow = (prefix: string) => (path: string) => path.startsWith(`${prefix}/`)

@@ -37,7 +37,10 @@ export interface Translation {
 
 const continuedField = 'continue_final_message'
 
-/** Engines without this field begin a new message. */
+/**
+ * Returns the fields that make the answer continue a last message of the assistant. Engines that do
+ * not support these fields begin a new message.
+ */
 function toContinuedFields(
   { messages, continuesAnswer = false }: Translation,
   { fields, isPassedOn }: RequestReader['rules'],
@@ -59,7 +62,7 @@ export function readTranslated(
   const body: Record<string, unknown> = {
     ...continued,
     ...fields,
-    // Clients of these APIs always send a limit, which may be more than a small model can read.
+    // Clients of these APIs always send a limit, which may exceed the context of a small model.
     ...(typeof max === 'number' ? { max_tokens: Math.min(max, requests.rules.contextLength) } : {}),
     messages: messages.map((one) => one.message),
   }
@@ -78,7 +81,10 @@ export function readTranslated(
   }
 }
 
-/** Other APIs have one answer per request, and no place for log probabilities. */
+/**
+ * Throws if a request is for several answers or for log probabilities, for which the other APIs
+ * have no place.
+ */
 export function expectOneAnswer<Request extends TextRequest>(request: Request): Request {
   if (request.n !== 1) {
     throw wrongValueError('n', "Invalid value for 'n': this API has one answer per request.")

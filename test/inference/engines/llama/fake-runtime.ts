@@ -38,7 +38,7 @@ export interface FakeRuntimeOptions {
 export class FakeRuntime implements LlamaRuntime {
   readonly contextLength: number
   readonly threadWarning = null
-  readonly tuning = null
+  readonly tuningReport = null
   readonly batchSize: number
   /** The prompts that were tokenised. */
   readonly tokenized: string[] = []

@@ -22,7 +22,7 @@ export interface CpuAttentionOptions {
 
 /** How many F16 numbers llama.cpp multiplies in one step with AVX-512. The rest takes longer. */
 const f16Step = 64
-/** The same for BF16. */
+/** How many BF16 numbers llama.cpp multiplies in one step with AVX-512. */
 const bf16Step = 32
 
 /** Uses BF16 if steps of F16 would leave many numbers over, see docs/inference.md. */

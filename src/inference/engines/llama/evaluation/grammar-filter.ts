@@ -35,7 +35,10 @@ export class TokenGroups {
     return new GrammarState(this, this.#tokenBytes, start)
   }
 
-  /** Returns groups with all allowed tokens in them; `null` if no token can be excluded. */
+  /**
+   * Returns groups that together contain all allowed tokens, and possibly others; `null` if no
+   * token can be excluded.
+   */
   findCandidates({ next, steps, pending }: GrammarState): readonly (readonly Token[])[] | null {
     if (next.namesToken) return null
     const groups = next.isComplete && pending.length === 0 ? [this.#endTokens] : []

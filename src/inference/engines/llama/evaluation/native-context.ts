@@ -43,7 +43,7 @@ export class NativeContext {
   /** Settles when the first read of a pass has finished; `null` until that read begins. */
   #firstRead: Promise<unknown> | null = null
 
-  /** Without `threads`, `setThreads` decides. */
+  /** Without `threads`, the number of threads is the one given to `setThreads`. */
   constructor(model: LlamaModel, context: LlamaContext, threads: Tuning['threads'] | null = null) {
     const { _ctx: addon } = context as unknown as { _ctx: AddonContext }
     const { _model: native, _llama: llama } = model as unknown as ModelInternals
@@ -97,7 +97,10 @@ export class NativeContext {
     return result
   }
 
-  /** Keeps `count` tokens. If the model cannot do that, removes all and returns `false`. */
+  /**
+   * Keeps the first `count` tokens of the sequence. If the model cannot do that, removes all tokens
+   * and returns `false`.
+   */
   truncate(sequence: number, count: number, length: number): boolean {
     const isWhole = count > 0 && this.#addon.getSequenceKvCacheMinPosition(sequence) === 0
     if (isWhole && this.#addon.removeTokenCellsFromSequence(sequence, count, length)) return true
@@ -150,7 +153,10 @@ export class SamplerPool {
     return this.#freeSamplers.pop() ?? this.#create()
   }
 
-  /** Pools a sampler. Disposes of it if it is in use, because a part of its step failed. */
+  /**
+   * Puts a sampler back into the pool. Disposes of it instead if the pool is full. Also disposes of
+   * a sampler that is still in use: a part of its step has failed.
+   */
   release(sampler: NativeSampler): void {
     if (this.#busySamplers.has(sampler) || this.#freeSamplers.length >= maxPooled)
       return sampler.dispose()

@@ -5,7 +5,10 @@ import type { LlamaRequest } from '../protocol.ts'
 import type { Token, Vocabulary } from '../runtime.ts'
 import { describeLogprobs } from '../token-text.ts'
 
-/** The maximum per step: each scored token needs a logit for every token of the vocabulary. */
+/**
+ * The maximum number of scored tokens per step: each needs a logit for every token of the
+ * vocabulary.
+ */
 export const maxScoredTokens = 64
 
 export type PromptScores = NonNullable<ReturnType<typeof createPromptScores>>

@@ -8,7 +8,10 @@ import type { NativeContext, NativeSampler } from './native-context.ts'
 import type { Token } from '../runtime.ts'
 
 const boostBias = 200
-/** Tokens below this share are not sorted, because they are too small to change the sums. */
+/**
+ * Tokens with less than this fraction of the highest probability are left out, because they are too
+ * small to change the sums.
+ */
 const minProbabilityRatio = 2 ** -24
 /** The minimum number of tokens to rank, so that a randomly drawn token is usually among them. */
 const minRanked = 40

@@ -13,7 +13,7 @@ export interface JsonCallsOptions {
   readonly marks?: readonly string[]
   /** Texts that may separate calls, in addition to commas and white space. */
   readonly separators?: readonly string[]
-  /** Whether the name of the tool is the only key, as in `{"name": {…}}`. Default `false`. */
+  /** Whether the only key is the name of the tool, as in `{"weather": {…}}`. Default `false`. */
   readonly hasToolNameKey?: boolean
 }
 
@@ -50,7 +50,10 @@ export function jsonCalls(options: JsonCallsOptions): ToolCallFormat {
   }
 }
 
-/** Emits nothing before the arguments begin, because the text may turn out not to be a call. */
+/**
+ * Reads a call that is a JSON object. Emits nothing before the arguments begin, because the text
+ * may turn out not to be a call.
+ */
 export function* callObject(input: ParserInput, sink: CallSink): ParseStep<boolean> {
   yield* input.accept('{')
   let name: string | null = null

@@ -54,7 +54,7 @@ function* pythonCall(input: ParserInput, sink: CallSink): ParseStep<boolean> {
   return true
 }
 
-/** Reads a Python literal and returns it as JSON, or `null` if it is cut off. */
+/** Reads a Python literal and returns it as JSON; `null` if it is cut off or malformed. */
 function* pythonValue(input: ParserInput): ParseStep<string | null> {
   yield* input.space()
   const quote = yield* input.accept('"', "'")
@@ -131,7 +131,10 @@ export const gemmaCalls = (
 function gemmaReader(input: ParserInput, sink: CallSink, quote: string): () => ParseStep<boolean> {
   return value
 
-  /** Each function returns `false` if its value is cut off. */
+  /**
+   * Reads a value and emits it as JSON. Like `items` and `key` below, returns `false` if the text
+   * is cut off or malformed.
+   */
   function* value(): ParseStep<boolean> {
     yield* input.space()
     const found = yield* input.accept(quote, '{', '[')

@@ -14,7 +14,9 @@ interface NamedCallsOptions extends Omit<ToolCallFormat, 'parse'> {
   readonly call?: string
   readonly separator: string
   readonly closings: readonly string[]
-  /** By default, the text before the separator is the name. */
+  /**
+   * Finds the name and the id in the text before the separator. By default, the text is the name.
+   */
   readonly toCall?: (text: string) => { readonly name: string; readonly id: string }
 }
 

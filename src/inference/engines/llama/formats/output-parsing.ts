@@ -86,7 +86,10 @@ function chooseFormat({ source, traits }: ChatTemplate, hasTools: boolean): Tool
   return traits.rendersTools ? format : ownOrPlainFormat(source)
 }
 
-/** Returns the text that ends reasoning which the template has begun, and begins the answer. */
+/**
+ * Returns the text that begins the answer. If the template has begun reasoning, the text ends it
+ * first.
+ */
 export function grammarPrefix(template: ChatTemplate | null, prompt: string): string {
   if (template === null) return ''
   const { source } = template

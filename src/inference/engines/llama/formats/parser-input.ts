@@ -130,7 +130,7 @@ export class ParserInput {
     }
   }
 
-  /** Whether a call begins: with the opening itself, or after the opening of a list. */
+  /** Whether a call begins here. `opening` is `mark` itself, or the opening of a list of calls. */
   *beginsCall(mark: string, opening: string): ParseStep<boolean> {
     if (opening === mark) return true
     yield* this.space()

@@ -1,4 +1,4 @@
-/** Formats of tool calls with a pair of tags around each argument, whose value is not JSON. */
+/** Formats of tool calls in which each argument is between a pair of tags instead of in JSON. */
 
 import { readText, toJson } from './loose-values.ts'
 import type { CallSink, ToolCallFormat } from './output-parser.ts'
@@ -163,7 +163,7 @@ export function nestedCalls(name: string, prefix: string): ToolCallFormat {
   }
 }
 
-/** Methods return `false` if the value is cut off. A value may have several schemas. */
+/** Methods that read a value return `false` if it is cut off. A value may have several schemas. */
 class NestedReader {
   readonly #input: ParserInput
   readonly #sink: CallSink

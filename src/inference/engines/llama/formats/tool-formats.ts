@@ -214,7 +214,7 @@ const families: readonly (readonly [readonly string[], ToolCallFormat])[] = [
 export const findToolFormat = (template: string): ToolCallFormat =>
   families.find(([texts]) => texts.every((text) => template.includes(text)))?.[1] ?? plainFormat
 
-/** The format of a required call. A cut-off name counts if only one tool begins like it. */
+/** The format of a required call. A cut-off name counts if only one tool's name begins with it. */
 export function forcedFormat(tools: readonly ToolDefinition[]): ToolCallFormat {
   return {
     name: 'forced',

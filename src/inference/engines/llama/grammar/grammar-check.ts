@@ -14,7 +14,10 @@ interface LeftEdge {
   readonly isLast: boolean
 }
 
-/** Allows `("a"*)*`, because it returns to an earlier state instead of growing. */
+/**
+ * Throws for left recursion. Allows `("a"*)*`, whose evaluation returns to an earlier state instead
+ * of growing.
+ */
 function checkRecursion(rules: GrammarRules): void {
   const empty = findEmptyRules(rules)
   const edges = rules.map((alternatives) =>

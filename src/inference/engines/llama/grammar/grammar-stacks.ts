@@ -95,7 +95,10 @@ export class GrammarStacks {
     return reachable
   }
 
-  /** A stack that is created again is a different object, so some ways may be followed twice. */
+  /**
+   * Clears the cache. A stack that is created again is then a different object, so some ways may be
+   * followed twice.
+   */
   clearCache(): void {
     this.#stacks.clear()
     this.size = 0

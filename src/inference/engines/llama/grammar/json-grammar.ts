@@ -1,5 +1,6 @@
 /**
- * Converts a JSON schema to a GBNF grammar for llama.cpp. Rejects schemas that it cannot enforce.
+ * Converts a JSON schema to a GBNF grammar for llama.cpp. Rejects schemas that no such grammar can
+ * enforce.
  */
 
 import { tryRead } from '../../../../foundation/errors.ts'
@@ -30,7 +31,7 @@ import {
   requiredNames,
   schemaTypes,
   requiredMember,
-  expectFewValues,
+  expectSchemaSize,
 } from './schema-parts.ts'
 import { otherKeyGrammar, quoteLiteral, stringGrammar, textChoice } from './string-grammar.ts'
 
@@ -66,7 +67,7 @@ export function toJsonGrammar(schema: object): string {
   return writer.text
 }
 
-/** Throws if no arguments fit a tool, because clients would not notice if it were omitted. */
+/** Throws if no arguments fit a tool, because clients would not notice if the tool were omitted. */
 export function toCallGrammar(tools: readonly ToolDefinition[]): string {
   const writer = new GrammarWriter()
   const calls = tools.map(({ name, parameters = noParameters }, tool) => {
@@ -88,7 +89,7 @@ class GrammarWriter implements SchemaReader {
   #length = 0
   #steps = 0
   #definitions = 0
-  /** The rules of definitions, by reference. A definition that refers to itself uses its rule. */
+  /** The names of the rules of definitions, by reference. A recursive definition uses the name. */
   readonly #ruleNames = new Map<string, string>()
 
   get text(): string {
@@ -101,7 +102,7 @@ class GrammarWriter implements SchemaReader {
     this.#ruleNames.clear()
     try {
       return withPath('#', () => {
-        expectFewValues(schema)
+        expectSchemaSize(schema)
         return this.writeSchema(schema, depth)
       })
     } catch (error) {
@@ -201,7 +202,10 @@ class GrammarWriter implements SchemaReader {
     return this.writeAnyOf(schemaTypes(schema), (type) => this.#writeType(type, schema, depth))
   }
 
-  /** Names an expression. Written inline, repeated ones would double in length at every level. */
+  /**
+   * Defines a rule for an expression and returns the rule's name. If repeated expressions were
+   * written inline, their length would double at every level.
+   */
   #toRuleName(text: string): string {
     if (/^\w+$/.test(text)) return text
     const name = `r${this.rules.length}`
@@ -246,7 +250,10 @@ class GrammarWriter implements SchemaReader {
     return inBraces(`( ${this.#toRuleName(heads.join(' | '))} ${last} )${min > 0 ? '' : '?'}`)
   }
 
-  /** Without `additionalProperties`, a schema with named members allows no other members. */
+  /**
+   * Writes a member that the schema does not name; `null` if only named members are allowed, as
+   * without `additionalProperties` if the schema names any.
+   */
   #writeOtherMember(schema: Schema, depth: number): string | null {
     const others = additionalSchema(schema)
     if (others === false) return null
@@ -263,7 +270,10 @@ class GrammarWriter implements SchemaReader {
     )
   }
 
-  /** Converts listed names to `properties`. Keeps other rules if the schema names no members. */
+  /**
+   * Converts `propertyNames` that list all names to `properties`. Keeps other `propertyNames` only
+   * if the schema itself names no members.
+   */
   #applyPropertyNames(schema: Schema): Schema {
     const { propertyNames, ...rest } = schema
     if (propertyNames === undefined) return rest

@@ -16,7 +16,7 @@ import {
 } from './grammar-stacks.ts'
 
 const maxCacheSize = 100_000
-/** The number of cached grammars. Each may hold some megabytes of results. */
+/** The maximum number of cached grammars. Each may hold some megabytes of results. */
 const maxGrammars = 8
 
 export interface GrammarStart {
@@ -231,7 +231,10 @@ function findFirstBytes(ranges: readonly CharacterRange[]): readonly number[] {
 /** The lowest characters that take two, three and four bytes. */
 const lowestByLength = [0x80, 0x800, 0x1_0000]
 
-/** Returns `null` if no character's UTF-8 encoding begins with these bytes. */
+/**
+ * Returns the range of the characters whose UTF-8 encoding begins with these bytes; `null` if there
+ * are none.
+ */
 function toCharacterRange([first = 0, ...later]: readonly number[]): CharacterRange | null {
   if (first < 0x80) return [first, first]
   if (first < 0xc2 || first > 0xf4 || later.some((byte) => byte >> 6 !== 0b10)) return null

@@ -77,7 +77,7 @@ function digitsBetween(low: string, high: string): string {
   return head + joinChoices(choices)
 }
 
-/** Generated numbers have no exponent. Throws if no number is between the bounds. */
+/** With a bound, generated numbers have no exponent. Throws if no number is between the bounds. */
 export function numberGrammar(bounds: NumberBounds): string {
   const { min, max, isMinExclusive, isMaxExclusive } = bounds
   if (min === null && max === null) return 'number'

@@ -22,7 +22,10 @@ export interface SchemaReader {
   spend(steps: number): void
 }
 
-/** The alternatives have no `$ref`, `allOf`, `anyOf`, `oneOf` or dependencies. */
+/**
+ * Returns the alternatives of a schema. They have no `$ref`, `allOf`, `anyOf`, `oneOf` or
+ * dependencies.
+ */
 export function expandSchema(schema: unknown, reader: SchemaReader, depth = 0): readonly Schema[] {
   if (schema === false) return []
   if (depth > maxDepth) throw new SchemaError(`\`$ref\` and \`allOf\` are nested too deep`)
@@ -68,7 +71,9 @@ function expectFewChoices(choices: readonly Schema[]): readonly Schema[] {
   throw new SchemaError(`the schema has more than ${maxChoices} choices that have to be combined`)
 }
 
-/** Returns two alternatives: without the member, and with the member and what it requires. */
+/**
+ * Returns alternatives without the member, and alternatives with the member and what it requires.
+ */
 function applyDependency(
   schema: Schema,
   name: string,

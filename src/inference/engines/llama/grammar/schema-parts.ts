@@ -36,8 +36,9 @@ export const additionalSchema = (schema: Schema): unknown =>
   schema['additionalProperties'] ?? memberNames(schema).length === 0
 
 /**
- * Returns the limits of the number of members. Throws if a grammar cannot enforce them: unnamed
- * members may have equal names, so they count as one member.
+ * Returns the minimum number of members, and the maximum number of members that are not required.
+ * Throws if a grammar cannot enforce the limits: unnamed members may have equal names, so they
+ * count as one member.
  */
 export function readMemberLimits(schema: Schema, optional: number, isOpen: boolean) {
   const { minProperties = 0, maxProperties = Infinity } = schema
@@ -123,7 +124,8 @@ export function numberBounds(schema: Schema): NumberBounds {
   const [max, under] = [bound('maximum'), bound('exclusiveMaximum')]
   const isMinExclusive = over !== null && (min === null || over >= min)
   const isMaxExclusive = under !== null && (max === null || under <= max)
-  // A grammar cannot express large bounds, such as those that zod writes for safe integers.
+  // Ignores large bounds, such as those that zod writes for safe integers: a grammar cannot express
+  // them.
   const limit = (value: number | null): number | null =>
     value === null || Math.abs(value) >= Number.MAX_SAFE_INTEGER ? null : value
   return {
@@ -134,10 +136,10 @@ export function numberBounds(schema: Schema): NumberBounds {
   }
 }
 
-/** The number of values is limited, so that other requests are not delayed for long. */
+/** The number of values in a schema is limited, so that other requests are not delayed for long. */
 const maxValues = 30_000
 
-export function expectFewValues(schema: unknown): void {
+export function expectSchemaSize(schema: unknown): void {
   const waiting = [schema]
   for (let count = 0; waiting.length > 0; count++) {
     const value = waiting.pop()

@@ -82,7 +82,10 @@ const stringFormats: Readonly<Record<string, readonly string[]>> = {
   url: uris,
 }
 
-/** Maps patterns of zod that may be inconvertible to formats whose texts all match the pattern. */
+/**
+ * The formats of patterns of zod that may not be convertible. All texts of a format match the
+ * pattern.
+ */
 const formatsByPattern: ReadonlyMap<string, string> = new Map(
   Object.entries({
     email: [

@@ -41,13 +41,16 @@ interface Loop {
   readonly otherwise: Body
 }
 
-/** Throws a `TemplateError`. Adds the names that the template reads to `names`. */
+/**
+ * Throws a `TemplateError` for an invalid template. Adds the names that the template reads to
+ * `names`.
+ */
 export function compileTemplate(source: string, names: TemplateNames): (scope: Scope) => string {
   const body = new StatementParser(new ExpressionParser(tokenize(source), names)).parse()
   return (scope) => capture(body, scope)
 }
 
-/** The maximum nesting, because names are looked up in all enclosing blocks. */
+/** The nesting is limited, because names are looked up in all enclosing blocks. */
 const maxDepth = 100
 
 class StatementParser {

@@ -19,7 +19,7 @@ import {
 
 /** The maximum number of characters, ten times more than the longest templates in use have. */
 const maxSourceChars = 1 << 20
-/** The same limit as in Jinja's sandbox. */
+/** The maximum length of a range, as in Jinja's sandbox. */
 const maxRangeLength = 100_000
 
 export class JinjaTemplate {

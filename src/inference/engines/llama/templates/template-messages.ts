@@ -166,7 +166,7 @@ function unknownArgumentError(param: string, template: TemplateNamesOnly | null)
   return new ArgumentError(param, `Unsupported parameter: ${reason}.`, 'unsupported_parameter')
 }
 
-/** The efforts of the public API. A template may accept other efforts. */
+/** The levels of reasoning effort in the public API. A template may accept other levels. */
 const efforts: readonly string[] = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh']
 
 const reservedNames = new Set(
@@ -193,11 +193,11 @@ type TemplateNamesOnly = Pick<ChatTemplate, 'names'>
 const readsName = (template: TemplateNamesOnly | null, name: string): boolean =>
   template !== null && (template.names === null || template.names.variables.has(name))
 
-/** Whether the template can switch reasoning on or off, or has efforts. */
+/** Whether the template can switch reasoning on or off, or has levels of reasoning effort. */
 export const choosesReasoning = (template: TemplateNamesOnly | null): boolean =>
   readsName(template, 'reasoning_effort') || readsName(template, 'enable_thinking')
 
-/** A template that has no such choice ignores it. */
+/** Returns the variable that sets `thinking`; no variable if the template does not read one. */
 function toThinkingArguments(
   thinking: boolean | string | undefined,
   template: TemplateNamesOnly | null,
@@ -208,7 +208,7 @@ function toThinkingArguments(
   return readsName(template, 'enable_thinking') ? { enable_thinking: thinking !== false } : {}
 }
 
-/** A template without efforts may still be able to switch reasoning off. */
+/** If the template has no levels of reasoning effort, only switches reasoning on or off. */
 function toEffortArguments(effort: string | undefined, template: TemplateNamesOnly | null): object {
   if (effort === undefined) return {}
   if (readsName(template, 'reasoning_effort')) return { reasoning_effort: effort }

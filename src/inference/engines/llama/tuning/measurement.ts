@@ -1,4 +1,6 @@
-/** Measures the settings that are not fixed, with few tokens and in at most 2 seconds. */
+/**
+ * Measures how fast a model is with different settings, with few tokens and in at most 2 seconds.
+ */
 
 import type { Clock } from '../../../../foundation/clock.ts'
 import type { PassPart } from '../evaluation/native-context.ts'
@@ -28,20 +30,23 @@ export interface MeasurementOptions {
   withProbe(usesFlash: boolean, use: (probe: Probe) => Promise<void>): Promise<void>
 }
 
-/** Short answers fit into the number of positions that llama.cpp computes at least. */
+/**
+ * The size of a probe's context. llama.cpp computes at least 256 positions for each token, and the
+ * measured texts fit into these.
+ */
 export const probeSize = { sequences: manyAnswers, contextLength: 256, batchSize: 512 } as const
 
 const maxMs = 2000
 /** After this time, a measurement is not repeated. */
 const maxRepeatMs = 100
-/** The positions of short answers, and of a message in a chat. */
+/** The positions at which the tokens of short answers and a message of a chat are measured. */
 const answerStart = 48
 const chatStart = 192
 const messageTokens = 24
 /** The lengths of prompts that `manyAnswers` sequences evaluate in one pass. */
 const promptLengths = [16, 32, 64]
 
-/** Leaves out what there is no time for, so little or nothing of a large model is measured. */
+/** Omits measurements that there is no time for: little or nothing of a large model is measured. */
 export async function measure(options: MeasurementOptions): Promise<Measurements> {
   const { fixed, maxThreads } = options
   const passes = new TimedPasses(options)
@@ -79,7 +84,7 @@ async function measureThreads(passes: TimedPasses, max: number): Promise<ThreadT
   return times
 }
 
-/** Returns nothing if there is no time for all of it. */
+/** Returns an empty list if there is no time for all measurements. */
 async function measureAttention(passes: TimedPasses): Promise<AttentionTimes[]> {
   // The first pass only shows how long the second will take.
   await passes.extend({ sequences: manyAnswers, first: 0, length: answerStart / 6 })
@@ -104,7 +109,10 @@ async function measurePrompts(passes: TimedPasses): Promise<Measurements['prompt
   return prompts
 }
 
-/** As many new tokens in each of some sequences, which have `first` tokens. */
+/**
+ * Evaluates `length` new tokens in each of `sequences` sequences, which already have `first`
+ * tokens.
+ */
 interface Pass {
   readonly sequences: number
   readonly first: number
@@ -129,7 +137,9 @@ class TimedPasses {
     this.#deadlineMs = options.clock.monotonicMs() + maxMs
   }
 
-  /** Runs two passes first, because the first of a context takes longer. */
+  /**
+   * Runs two passes whose times do not count, because the first passes of a context take longer.
+   */
   async begin(probe: Probe, threads: number): Promise<void> {
     this.#probe = probe
     this.#isBehind = false
@@ -186,7 +196,10 @@ class TimedPasses {
     this.#isBehind = false
   }
 
-  /** A new number of threads is expected to be slower by as much as there are fewer threads. */
+  /**
+   * Returns the expected milliseconds per token. If the number of threads was not measured yet,
+   * assumes that fewer threads are slower in proportion.
+   */
   #expectedCost(): number {
     const known = this.#costs.get(this.#threads)
     if (known !== undefined) return known

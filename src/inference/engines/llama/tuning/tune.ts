@@ -16,7 +16,7 @@ export interface TuneOptions {
 
 export interface TunedSettings {
   readonly tuning: Tuning
-  /** The settings and the measurements in one line; `null` if nothing was to be chosen. */
+  /** The settings and the measurements in one line; `null` if there was nothing to choose. */
   readonly report: string | null
 }
 

@@ -9,7 +9,10 @@ import { openRegularFile, readTextFileSync } from '../../../../foundation/regula
 import { llamaVersion } from '../../../../foundation/version.ts'
 import type { FixedSettings, Measurements } from './tuning.ts'
 
-/** The part of a model file that is hashed. It contains the sizes of the model. */
+/**
+ * The number of bytes at the beginning of a model file that are hashed. They contain the sizes of
+ * the model.
+ */
 const headBytes = 262_144
 
 const hash = (content: Uint8Array | string): string =>
@@ -23,7 +26,7 @@ export interface TuningKey {
   readonly build: string
 }
 
-/** The file depends on everything that can change the measured times. */
+/** The name of the file depends on everything that can change the measured times. */
 export async function findTuningFile(folder: string, key: TuningKey): Promise<string> {
   const { modelPath, fixed, maxThreads, build } = key
   const { size, mtimeMs } = await stat(modelPath)
@@ -37,7 +40,7 @@ export async function findTuningFile(folder: string, key: TuningKey): Promise<st
   return join(folder, `${name}.tuning`)
 }
 
-/** Returns `null` if there is no such file, or if its content is not as it was written. */
+/** Returns `null` if there is no such file, or if its checksum is wrong. */
 export function readTuningFile(path: string): Measurements | null {
   const text = tryRead(() => readTextFileSync(path)) ?? ''
   const [checksum, json] = text.split('\n')
@@ -45,7 +48,7 @@ export function readTuningFile(path: string): Measurements | null {
   return JSON.parse(json) as Measurements
 }
 
-/** A folder that cannot be written means only that the next start measures again. */
+/** Never rejects: if the folder cannot be written, the next start measures again. */
 export async function writeTuningFile(path: string, measured: Measurements): Promise<void> {
   const json = JSON.stringify(measured)
   const draft = `${path}.${process.pid}`

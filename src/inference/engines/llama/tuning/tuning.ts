@@ -19,7 +19,7 @@ export interface AttentionTimes {
 export interface Measurements {
   readonly threads: readonly ThreadTimes[]
   readonly attention: { readonly plain: AttentionTimes; readonly flash: AttentionTimes } | null
-  /** By the number of prompt tokens in a pass. */
+  /** Times by the number of prompt tokens in a pass. */
   readonly prompts: readonly { readonly tokens: number; readonly ms: number }[]
 }
 
@@ -43,13 +43,16 @@ export const manyAnswers = 8
 /** From this number of tokens on, a pass uses the threads for many tokens. */
 export const manyTokens = 4
 const defaultBatchSize = 512
-/** More threads must be faster by this factor, because they take cores from other programs. */
+/**
+ * A larger or less common setting must be faster by this factor. More threads, for example, take
+ * cores from other programs.
+ */
 const minGain = 1.05
 
 export const candidateThreads = (max: number): number[] =>
   [...new Set([max, max - 1, Math.ceil(max / 2), 1])].filter((threads) => threads > 0)
 
-/** With nothing measured, the settings are those that suit most models. */
+/** Without measurements, chooses the settings that suit most models. */
 export function chooseTuning(
   measured: Measurements,
   fixed: FixedSettings,
@@ -66,7 +69,7 @@ export function chooseTuning(
 
 const both = (threads: number): Tuning['threads'] => ({ few: threads, many: threads })
 
-/** Without measurements, as many threads as possible. */
+/** Without measurements, chooses as many threads as possible. */
 export function chooseThreads(times: readonly ThreadTimes[], max: number): Tuning['threads'] {
   const few = smallestFast(times.map(({ threads, one }) => [threads, one])) ?? max
   const many = smallestFast(
