@@ -93,18 +93,16 @@ export function siblingProgram(importMetaUrl: string | undefined, name: string):
   })
 }
 
-/**
- * Starts a thread that runs a program; see `siblingProgram`. The thread gets no options of Node. So
- * it does not run the modules that the application preloads, which could keep it from ending.
- */
+/** Starts a thread that runs a program; see `siblingProgram`. */
 export function startSiblingThread(
   importMetaUrl: string | undefined,
   name: string,
   options: WorkerOptions,
 ): Worker {
-  const env = { ...process.env }
-  for (const variable of nodeVariables) delete env[variable]
-  return new Worker(siblingProgram(importMetaUrl, name), { execArgv: [], env, ...options })
+  // Drops Node's options, because a thread with `--input-type` refuses to run a file.
+  const hasInputType = process.execArgv.some((option) => option.startsWith('--input-type'))
+  const program = siblingProgram(importMetaUrl, name)
+  return new Worker(program, { ...(hasInputType ? { execArgv: [] } : {}), ...options })
 }
 
 /** Variables that Node reads and a child must not inherit. */

@@ -36,6 +36,9 @@ for (let naps = 0; !record.isStopped;) {
   else record.sleep(sleepStates.asleep, Infinity, hasWork)
 }
 reportCpu()
+// Ends only this thread. Modules that the application preloads may have timers, which would keep it
+// running, and `close()` waits for its end.
+process.exit()
 
 function reportCpu(): void {
   const usage = process.threadCpuUsage?.()
