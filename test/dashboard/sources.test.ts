@@ -83,6 +83,16 @@ it('dashboard: a session with a record is shown from its beginning', async () =>
   await eventually(async () => expect((await viewer.head()).state).toBe('ended'))
 })
 
+it('dashboard: the header tells how many events were dropped or lost', async () => {
+  const losses = { sessionId: 's-1', droppedEvents: 3, lostLines: 1, subscribe: () => () => {} }
+  for (const checkpointFile of [null, endedRecord(1)]) {
+    const { url } = await startTestDashboard({ ...losses, checkpointFile })
+    const viewer = await TestViewer.open(url)
+    const expected = ['3 events dropped by telemetry', '1 line of the record lost']
+    expect((await viewer.head()).missing).toEqual(expected)
+  }
+})
+
 it('dashboard: a record whose writer is gone is interrupted', async () => {
   const writers = { isWriting: () => Promise.resolve(false) }
   const path = endedRecord(0)

@@ -52,7 +52,7 @@ export function showHead(
     rate: measureRate(moment),
     verdict: describeSpecial(source, serving) ?? verdict,
     sentences: serving === null ? sentences : [],
-    missing: [...source.missing, ...listDropped(moment)],
+    missing: [...source.missing, ...listDropped(moment, whole)],
     folds: findFolds(moment),
     colours: listColours(moment),
   }
@@ -123,11 +123,14 @@ function measureRate({ columns, names: { isReused }, now, start }: RunMoment): H
   return { bucketSeconds, values }
 }
 
-function listDropped({ pass: { states } }: RunMoment): string[] {
+function listDropped({ pass: { states } }: RunMoment, { telemetry }: QuerySource): string[] {
   const { graph, failures } = states
-  const { lostLines, isDegraded } = health.show(states.health)
+  const { lostLines: recordedLosses, isDegraded } = health.show(states.health)
+  const lostLines = Math.max(recordedLosses, telemetry?.lostLines ?? 0)
+  const droppedEvents = telemetry?.droppedEvents ?? 0
   return [
-    ...(lostLines > 0 ? [`${countText(lostLines, 'line')} of the record were lost`] : []),
+    ...(droppedEvents > 0 ? [`${countText(droppedEvents, 'event')} dropped by telemetry`] : []),
+    ...(lostLines > 0 ? [`${countText(lostLines, 'line')} of the record lost`] : []),
     ...(isDegraded ? ['the record cannot be written at the moment'] : []),
     ...(graph.dropped > 0
       ? [`${countText(graph.dropped, 'dependency', 'dependencies')} not kept`]

@@ -68,7 +68,7 @@ export class LiveSource implements ViewSource {
   }
 
   async answer(query: ViewQuery): Promise<string> {
-    const telemetry = query.kind === 'health' ? this.#readFacts() : null
+    const telemetry = this.#readFacts(query.kind)
     return JSON.stringify(await answerQuery({ ...this.#source(), telemetry }, query))
   }
 

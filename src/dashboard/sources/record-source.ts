@@ -47,7 +47,7 @@ export class RecordSource implements ViewSource {
   }
 
   async answer(query: ViewQuery, signal: AbortSignal): Promise<string> {
-    const telemetry = query.kind === 'health' ? this.#readFacts() : null
+    const telemetry = this.#readFacts(query.kind)
     return (await this.#request({ kind: 'answer', query, telemetry }, signal)) ?? 'null'
   }
 

@@ -1,6 +1,7 @@
 /** Facts about the telemetry of a live session that no event contains. */
 
 import type { Clock } from '../../foundation/clock.ts'
+import type { ViewQuery } from '../protocol.ts'
 import type { TelemetryFacts } from '../queries/query-source.ts'
 
 /** Members of a session's telemetry. They are optional: a caller may pass another object. */
@@ -10,7 +11,8 @@ interface FactsTelemetry {
   summary?(): { readonly telemetry: { readonly in_place_writes: number } }
 }
 
-export type ReadFacts = () => TelemetryFacts | null
+/** Returns the facts that answer a query; `null` if the query needs none. */
+export type ReadFacts = (kind: ViewQuery['kind']) => TelemetryFacts | null
 
 /** The minimum time between two summaries, because a summary reads all tasks. */
 const summaryIntervalMs = 10_000
@@ -18,9 +20,10 @@ const summaryIntervalMs = 10_000
 export function createFactsReader(source: object, clock: Clock): ReadFacts {
   const telemetry: FactsTelemetry = source
   let [inPlaceWrites, readMs] = [0, -Infinity]
-  return () => {
+  return (kind) => {
+    if (kind !== 'health' && kind !== 'head') return null
     const now = clock.monotonicMs()
-    if (now - readMs >= summaryIntervalMs) {
+    if (kind === 'health' && now - readMs >= summaryIntervalMs) {
       inPlaceWrites = telemetry.summary?.().telemetry.in_place_writes ?? 0
       readMs = now
     }

@@ -3,6 +3,8 @@ import { hangMs } from '../../long-run.ts'
 import { secondsText } from '../../../src/views/readable.ts'
 import { createOverview, describeRun } from '../../../src/views/texts/run-overview.ts'
 import { names } from '../../../src/views/panels/names.ts'
+import { eachTask } from '../../../src/views/tasks.ts'
+import { eventually } from '../../eventually.ts'
 import { colorRules, overflowOf, violationsOf } from '../../report/browser.ts'
 import { mixedEvents } from '../../report/synthetic-reports.ts'
 import { needs } from '../../require.ts'
@@ -108,6 +110,38 @@ needs(chromium)('lines between names that depend on each other are beside the bo
   expect(await page.locator('.graph .edge').count()).toBeGreaterThan(3)
   expect(await page.evaluate(crossedBoxes)).toBe(0)
   expectNoProblems(opened)
+})
+
+needs(chromium)('a click on a heading sorts tasks, a second one reverses the order', async () => {
+  const { page } = await openPage(path(), '#panel=tasks&q=state%3Adone')
+  const sorted = async (): Promise<string[]> =>
+    (await rowsOf(page, 'Tasks')).map(([uid = '']) => uid)
+  const pass = passOver(events)
+  const ended = [...eachTask(pass)].filter(({ state }) => state === 'DONE')
+  for (const column of ['waited', 'ran'] as const) {
+    const longest = Math.max(...ended.map((task) => task[column] ?? 0))
+    const shortest = Math.min(...ended.map((task) => task[column] ?? 0))
+    for (const expected of [longest, shortest]) {
+      await page.click(`[aria-label=Tasks] th button:text-matches("^${column}")`)
+      await eventually(async () => {
+        const [first] = await sorted()
+        expect(ended.find(({ uid }) => uid === first)?.[column]).toBe(expected)
+      })
+    }
+  }
+})
+
+needs(chromium)('the examples of the first failures are open, those of others closed', async () => {
+  const kinds = 'one two three four five six seven'.split(' ')
+  const failed = kinds.map((name, at) => ({ uid: name, name, start: at, end: at + 1 }))
+  const tasks = failed.map((task) => ({ ...task, endType: 'TaskFailed' as const }))
+  const { page } = await openPage(
+    writeEvents(eventsOf({ nodes: [{ nodeId: 'n1', cores: 1 }], tasks, end: 9 })),
+    '#panel=failures',
+  )
+  await page.waitForSelector('.groups > li')
+  expect(await page.locator('.groups > li').count()).toBe(7)
+  expect(await page.locator('.groups details[open]').count()).toBe(5)
 })
 
 const panels =

@@ -2,6 +2,7 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { expect } from 'vitest'
 import type { Page } from 'playwright-core'
 import { secondsText } from '../../../src/views/readable.ts'
+import type { ViewsRequest } from '../../../src/dashboard/protocol.ts'
 import { eventually } from '../../eventually.ts'
 import { mixedEvents } from '../../report/synthetic-reports.ts'
 import { needs } from '../../require.ts'
@@ -105,6 +106,55 @@ needs(chromium)('a click on a block opens its task, with its error first', async
   await page.waitForSelector('.drawer h3')
   expect((await textsOf(page, '.drawer h3'))[0]).toBe('Error')
   await waitForText(page, '.drawer pre', 'bad seed 7')
+})
+
+needs(chromium)('a chosen task and the tasks that it depends on are outlined', async () => {
+  const { page } = await openPage(writeEvents(events))
+  await stream(page).waitFor()
+  await page.evaluate(`(() => {
+    window.outlines = []
+    const { prototype } = CanvasRenderingContext2D
+    const { clearRect, strokeRect } = prototype
+    prototype.clearRect = function (...box) {
+      window.outlines = []
+      return clearRect.apply(this, box)
+    }
+    prototype.strokeRect = function (...box) {
+      window.outlines.push(this.getLineDash().length > 0 ? 'dashed' : 'solid')
+      return strokeRect.apply(this, box)
+    }
+  })()`)
+  await page.evaluate(`location.hash = '#task=sum-39'`)
+  await waitForText(page, '.drawer h2', 'sum-39')
+  await eventually(async () => {
+    const outlines = (await page.evaluate('window.outlines')) as string[]
+    expect(outlines.filter((kind) => kind === 'solid')).toHaveLength(1)
+    expect(outlines.filter((kind) => kind === 'dashed').length).toBeGreaterThanOrEqual(40)
+  })
+  // The drawer links to each of them.
+  await page.click('.drawer button.link:text-is("sim-3")')
+  await waitForText(page, '.drawer h2', 'sim-3')
+  await page.click('.drawer button.link:text-is("sum-39")')
+  await waitForText(page, '.drawer h2', 'sum-39')
+})
+
+needs(chromium)('a stream that has no width for a moment keeps its detail', async () => {
+  const { page } = await openPage(writeEvents(events))
+  await stream(page).waitFor()
+  const asked: number[] = []
+  page.on('request', (request) => {
+    if (!request.url().endsWith('/views')) return
+    const { queries } = request.postDataJSON() as ViewsRequest
+    for (const { query } of queries) if (query.kind === 'stream') asked.push(query.cells)
+  })
+  for (const display of ['none', '']) {
+    await page.evaluate(`document.body.style.display = '${display}'`)
+    // An observer of sizes calls back before the second frame.
+    await page.evaluate('new Promise((done) => requestAnimationFrame(() => setTimeout(done)))')
+  }
+  await page.setViewportSize({ width: 700, height: 900 })
+  await eventually(() => expect(asked.at(-1)).toBe(500))
+  expect(asked).not.toContain(0)
 })
 
 needs(chromium)('a time in which nothing ran is folded, and a click unfolds it', async () => {

@@ -2,7 +2,7 @@
 
 import type { EventsView } from '../../protocol.ts'
 import { PanelBody, QueryBar, TaskButton } from '../parts/panel.tsx'
-import { numberColumn, Table } from '../parts/table.tsx'
+import { idColumn, numberColumn, Table } from '../parts/table.tsx'
 import { ChartRow } from '../parts/time-chart.tsx'
 import { pageState } from '../state/fragment.ts'
 import { clockText, nameText, runTimeText, safeText } from '../state/names.ts'
@@ -69,6 +69,6 @@ const columns = [
   },
   { title: 'task', cell: ({ task }: Event) => (task === null ? null : <TaskButton uid={task} />) },
   { title: 'name', cell: ({ name }: Event) => (name === '' ? '' : nameText(name)) },
-  { title: 'node', cell: ({ node }: Event) => safeText(node ?? '', 40) },
+  idColumn('node', ({ node }: Event) => node ?? ''),
   { title: 'details', cell: ({ text }: Event) => safeText(text, 300) },
 ]

@@ -10,6 +10,9 @@ import { rights } from '../state/view-client.ts'
 
 type Group = FailuresPanelView['groups'][number]
 
+/** The examples of further groups are closed, so that a page of many groups stays short. */
+const openExamples = 5
+
 export function FailuresPanel() {
   return (
     <FilteredPanel
@@ -18,8 +21,8 @@ export function FailuresPanel() {
     >
       {({ groups }) => (
         <ol class="groups">
-          {groups.map((group) => (
-            <GroupItem key={group.number} group={group} />
+          {groups.map((group, at) => (
+            <GroupItem key={group.number} group={group} isOpen={at < openExamples} />
           ))}
         </ol>
       )}
@@ -27,7 +30,14 @@ export function FailuresPanel() {
   )
 }
 
-function GroupItem({ group }: { readonly group: Group }) {
+interface GroupItemProps {
+  readonly group: Group
+  readonly isOpen: boolean
+}
+
+function GroupItem({ group, isOpen }: GroupItemProps) {
+  // Only the first order of the groups counts, because their order changes during a run.
+  const [isFirst] = useState(isOpen)
   const { number, errorType, message, name, count, firstTask, isConsequence, example } = group
   const { firstTime, lastTime } = group
   const times =
@@ -46,7 +56,10 @@ function GroupItem({ group }: { readonly group: Group }) {
         {isConsequence ? ', a consequence of another failure' : ''}. Example:{' '}
         <TaskButton uid={firstTask} />
       </p>
-      <Code lines={example} label={`example ${number} of ${errorType}`} />
+      <details open={isFirst}>
+        <summary class="muted">Error and output</summary>
+        <Code lines={example} label={`example ${number} of ${errorType}`} />
+      </details>
       <GroupTasks group={group} />
     </li>
   )

@@ -3,7 +3,7 @@
 import type { WorkersView } from '../../protocol.ts'
 import { countText, numberText, secondsText } from '../../../views/readable.ts'
 import { FilteredPanel, TaskButton } from '../parts/panel.tsx'
-import { countColumn, numberColumn, Table } from '../parts/table.tsx'
+import { countColumn, idColumn, numberColumn, Table } from '../parts/table.tsx'
 import { nameText, runTimeText, safeText } from '../state/names.ts'
 
 type Node = WorkersView['nodes'][number]
@@ -93,7 +93,7 @@ function NodeState({ node: { state, isFull, reason, left } }: { readonly node: N
 }
 
 const nodeColumns = [
-  { title: 'node', cell: ({ nodeId }: Node) => safeText(nodeId, 60) },
+  idColumn('node', ({ nodeId }: Node) => nodeId),
   { title: 'state', cell: (node: Node) => <NodeState node={node} /> },
   { title: 'backend', cell: ({ backend }: Node) => safeText(backend, 40) },
   countColumn<Node>('busy slots', ({ busySlots }) => busySlots),
@@ -123,7 +123,7 @@ function Doing({
 }
 
 const workerColumns = [
-  { title: 'worker', cell: ({ id }: Worker) => safeText(id, 80) },
+  idColumn('worker', ({ id }: Worker) => id),
   { title: 'state', cell: ({ state }: Worker) => <span class={`tag ${state}`}>{state}</span> },
   { title: 'task', cell: (worker: Worker) => <Doing worker={worker} /> },
   countColumn<Worker>('attempts', ({ attempts }) => attempts),

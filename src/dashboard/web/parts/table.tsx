@@ -2,6 +2,9 @@
 
 import type { ComponentChildren } from 'preact'
 import { numberText, secondsText } from '../../../views/readable.ts'
+import { safeText } from '../state/names.ts'
+
+const maxIdLength = 60
 
 export interface Column<Row> {
   readonly title: string
@@ -20,6 +23,12 @@ export const countColumn = <Row,>(title: string, of: (row: Row) => number | null
   numberColumn(title, (row) => (
     <span class={of(row) === 0 ? 'muted' : undefined}>{orDash(of(row))}</span>
   ))
+
+/** A column of short ids, which are not broken into lines. */
+export const idColumn = <Row,>(title: string, of: (row: Row) => string): Column<Row> => ({
+  title,
+  cell: (row) => <span class="id">{safeText(of(row), maxIdLength)}</span>,
+})
 
 export const secondsColumn = <Row,>(title: string, of: (row: Row) => number | null): Column<Row> =>
   numberColumn(title, (row) => secondsText(of(row)))

@@ -188,9 +188,13 @@ function useWidth(plot: { readonly current: HTMLElement | null }): void {
   useLayoutEffect(() => {
     const element = plot.current
     if (element === null) return undefined
-    const observer = new ResizeObserver(() => (plotWidth.value = element.clientWidth))
+    const measure = (): void => {
+      // While the page is laid out again, the plot may have no width.
+      if (element.clientWidth > 0) plotWidth.value = element.clientWidth
+    }
+    const observer = new ResizeObserver(measure)
     observer.observe(element)
-    plotWidth.value = element.clientWidth
+    measure()
     return () => observer.disconnect()
   }, [])
 }
