@@ -96,6 +96,7 @@ const globalPermits: readonly Permit[] = [
       'src/cli/',
       'src/runtime/at-exit.ts',
       'src/session/close-on-signals.ts',
+      'src/telemetry/record-program.ts',
       'src/telemetry/progress/follow-progress.ts',
       'src/runtime/child-program.ts',
       'src/backends/local/functions/worker-program.ts',
