@@ -167,4 +167,11 @@ export const mistakes: readonly Mistake[] = [
     replacement: 'isNew = one.job.attempt === 1',
     seed: 4709,
   },
+  {
+    name: 'an agent that is lost before it answers a returned driver counts as known',
+    file: 'cluster/driver/session-agents.ts',
+    text: '!agent.hasReportedEarlier && this.earlier.has(agent)',
+    replacement: 'false',
+    seed: 912612,
+  },
 ]

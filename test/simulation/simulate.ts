@@ -76,6 +76,7 @@ class Simulation {
   #storeLostMs = -Infinity
   /** Faults that have begun and not ended, such as a stopped agent. */
   #ongoing = 0
+  #lostStores = 0
   #mayLeaveStream = false
   /** Whether a returning driver may not find the results that the last one had. */
   #isForgetful = false
@@ -225,6 +226,8 @@ class Simulation {
       record: this.#record,
       executions: this.#executions,
       onViolation: this.#violate,
+      // An agent that gives up the session between the losses stores nothing a second time.
+      mayLoseValues: () => this.#lostStores > 1,
     })
   }
 
@@ -283,6 +286,7 @@ class Simulation {
       this.#server.restart(isClosed && restart === 'set back' ? 'kept' : restart)
       this.#storeLostMs += ms
       if (restart === 'kept') return
+      this.#lostStores++
       this.#storeLostMs = this.#time.nowMs
       const sinceDeathMs = this.#time.nowMs - this.#driverDiedMs
       const isForgotten = this.#driver === null || sinceDeathMs < forgettableMs
@@ -300,6 +304,7 @@ class Simulation {
     this.#driverDiedMs = this.#time.nowMs
     // The driver may have deleted a large value from the store before it recorded the value.
     const isStoreLost = this.#time.nowMs - this.#storeLostMs < forgettableMs
+    this.#isForgetful ||= isStoreLost
     this.#executions.forget(({ valueBytes }) => isStoreLost || valueBytes === largeValueBytes)
     this.#endLater(ms, () => this.#startDriver())
   }

@@ -40,6 +40,8 @@ export interface SimulatedDriverOptions extends DriverTimes {
   readonly log: Log
   readonly trace: (text: string) => void
   readonly onViolation: (text: string) => void
+  /** Whether both copies of a large value may be lost: that of the store and that of the agent. */
+  readonly mayLoseValues: () => boolean
 }
 
 const sessionId = 'simulated'
@@ -231,12 +233,13 @@ export class SimulatedDriver {
   }
 
   #handleFailure(task: OpenTask, report: Extract<TaskReport, { kind: 'fail' }>): void {
-    const { executions, onViolation, record } = this.#options
+    const { executions, onViolation, record, mayLoseValues } = this.#options
     const { plan, job } = task
     const { uid, retries } = plan
     const message = messageOf(report.error)
     const code = (report.error as { readonly code?: string }).code ?? ''
-    if (code !== 'NodeLostError' && report.isThrown !== true) {
+    const isLostValue = code === 'ResultLostError' && mayLoseValues()
+    if (code !== 'NodeLostError' && !isLostValue && report.isThrown !== true) {
       onViolation(`${uid} fails with ${code}: ${message}`)
     }
     executions.addReport(uid)

@@ -349,7 +349,10 @@ export class SessionAgents implements DirectoryListener {
     const movedAttempts = ungrouped.map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
     // Lost attempts are noted before they are reported, so that a later start does not repeat them.
     const lost = [...lostEarlier, ...toLostAttempts(begun, name, reason)]
-    const noted = this.used.noteLost(agent, lost, [...unbegun, ...movedAttempts])
+    // It may have begun attempts of an earlier start that it has not listed.
+    const isUnknown = !agent.hasReportedEarlier && this.earlier.has(agent)
+    const state = isUnknown ? 'missing' : 'left'
+    const noted = this.used.noteLost(agent, lost, [...unbegun, ...movedAttempts], state)
     jobs.move(moved)
     jobs.detachLost(begun, name)
     this.#options.onChange()

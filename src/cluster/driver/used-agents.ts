@@ -171,9 +171,10 @@ export class UsedAgents {
     agent: AgentStart,
     lost: readonly LostAttempt[],
     moved: readonly JobReference[] = [],
+    state: 'left' | 'missing' = 'left',
   ): Promise<void> {
     if (!this.#noted.delete(toAgentKey(agent)) && lost.length + moved.length === 0) return
-    await this.#noteAttempts(agent, 'left', lost, moved)
+    await this.#noteAttempts(agent, state, lost, moved)
   }
 
   /** Notes attempts of a missing agent. A later start does not reuse their numbers. */

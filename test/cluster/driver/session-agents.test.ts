@@ -338,6 +338,17 @@ describe('the agent of a session', () => {
     },
   )
 
+  it('an agent of an earlier start that is lost before it has answered is missing', async () => {
+    const one = new OneAgent()
+    one.streamRead.resolve()
+    one.agents.earlier.setUsed([{ name: 'only', epoch: 1 }])
+    void one.agents.attachAll()
+    await one.clock.advance(0)
+    one.agents.agentLost(one.agent, 'it was silent')
+    await one.clock.advance(0)
+    expect([one.left, one.missed.map(({ name }) => name)]).toEqual([['only'], ['only']])
+  })
+
   it('an agent that cannot be attached causes one warning for each reason', async () => {
     const one = new OneAgent()
     one.attached.resolve()
