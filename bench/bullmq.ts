@@ -10,7 +10,7 @@ import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { findFreePort } from '../src/runtime/server/free-port.ts'
+import { findFreePort } from '../src/runtime/server/guarded-server.ts'
 import { familyCpu } from './process-cpu.ts'
 
 const packages = ['bullmq@6.7.0', 'ioredis@5']

@@ -9,7 +9,7 @@ import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { sleep, systemClock } from '../src/foundation/clock.ts'
-import { findFreePort } from '../src/runtime/server/free-port.ts'
+import { findFreePort } from '../src/runtime/server/guarded-server.ts'
 
 const root = fileURLToPath(new URL('../', import.meta.url))
 const cache = join(root, '.cache', 'llama.cpp')

@@ -10,7 +10,7 @@ import { readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { findFreePort } from '../src/runtime/server/free-port.ts'
+import { findFreePort } from '../src/runtime/server/guarded-server.ts'
 import { readerEnvironment, Shell } from './guide-shell.ts'
 import { isShown, stepsOf, type GuideCommand, type GuideStep } from './guide-text.ts'
 

@@ -48,6 +48,7 @@ export interface ReadSummary {
   readonly bad: number
   /** The number of lines with an unknown section. */
   readonly unknown: number
+  /** The incomplete last line; `null` if there is none. */
   readonly torn: BadLine | null
   /** The byte offset at which reading stopped. */
   readonly bytes: number

@@ -41,7 +41,6 @@ export type {
 export type { ServedRequest } from './server/server.ts'
 export type { ServerLimits } from './server/server-limits.ts'
 export type { TlsFiles } from '../runtime/http/tls.ts'
-export type { Environment } from '../runtime/server/environment.ts'
 export type * from './generation/inference-engine.ts'
 export { createEchoEngine } from './engines/echo/echo-engine.ts'
 export type { EngineConfig, EngineOption } from './engines/engines.ts'
@@ -56,4 +55,5 @@ export type {
 } from './engines/openai/openai-engine.ts'
 export { createProcessEngine } from './engines/process/process-engine.ts'
 export type { ProcessEngineConfig, ProcessEngineOptions } from './engines/process/process-engine.ts'
+export type { Environment } from '../runtime/server/guarded-server.ts'
 export type * from '../runtime/server/node-servers.ts'

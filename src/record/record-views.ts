@@ -9,6 +9,7 @@ import {
   type LinePosition,
   readBatches,
   type ReadOptions,
+  type ReadSummary,
 } from '../checkpoint/reader.ts'
 import { parseRecordPath } from '../checkpoint/record-names.ts'
 import { systemClock } from '../foundation/clock.ts'
@@ -45,18 +46,12 @@ export interface RecordViewOptions {
   readonly onEvent?: (event: EventLine) => void
 }
 
-export interface RecordViews {
+export interface RecordViews extends Omit<ReadSummary, 'bytes' | 'end'> {
   readonly pass: RunPass
   /** The files of the run, oldest first. */
   readonly files: readonly string[]
   /** The name of an earlier file that is missing from the folder; `null` if all files exist. */
   readonly missing: string | null
-  readonly lines: number
-  readonly bad: number
-  /** The number of lines with an unknown section. */
-  readonly unknown: number
-  /** The incomplete last line of the last file; `null` if there is none. */
-  readonly torn: BadLine | null
   /** The last metric line; `null` if there is none. */
   readonly metrics: Readonly<Record<string, unknown>> | null
   /** The number of bytes read from files. The rest came from the snapshot. */

@@ -16,8 +16,7 @@ import { findHandles, areImmutable, substituteHandles } from './arguments.ts'
 import { cycleError, foreignHandleError, toDependencyFailure } from './dependency-errors.ts'
 import { Graph } from './graph.ts'
 import { type CallSite, EngineHandle, type HandleOwner, Run } from './handle.ts'
-import { Memo } from './memo/memo.ts'
-import { hashCall, memoKey, usesOnlyCaptured } from './memo/memo-key.ts'
+import { hashCall, Memo, memoKey, usesOnlyCaptured } from './memo/memo.ts'
 import type { Plan } from './plan.ts'
 import {
   BlockPath,

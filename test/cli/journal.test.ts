@@ -2,7 +2,7 @@ import { mkdtemp, readFile, realpath, rm, truncate, writeFile } from 'node:fs/pr
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { compressRecord } from '../../src/checkpoint/compress.ts'
+import { compressRecord } from '../../src/checkpoint/compressed.ts'
 import { systemFiles } from '../../src/checkpoint/files.ts'
 import { recordIdOf, ResultsFile, resultsPathOf } from '../../src/checkpoint/results-file.ts'
 import { verifyJournal } from '../../src/cli/journal.ts'

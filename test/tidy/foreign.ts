@@ -144,7 +144,6 @@ const fileReaderPermits: readonly Permit[] = [
       'src/runtime/supervised-child.ts',
       // Files that are written.
       'src/backends/local/programs/output-capture.ts',
-      'src/checkpoint/compress.ts',
       'src/checkpoint/compressed.ts',
       'src/checkpoint/files.ts',
       'src/checkpoint/repair.ts',

@@ -5,8 +5,7 @@ import { existsSync } from 'node:fs'
 import type { Clock } from '../../foundation/clock.ts'
 import { errnoOf, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import { clampPercent } from './reading.ts'
-import { type GpuReading, readTimeoutMs, withReadTimeout } from './sampler.ts'
+import { clampPercent, type GpuReading, readTimeoutMs, withReadTimeout } from './sampler.ts'
 
 export interface GpuSamplerOptions {
   readonly clock: Clock

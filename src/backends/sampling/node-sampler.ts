@@ -16,7 +16,7 @@ import {
 } from './cgroup.ts'
 import { GpuSampler } from './gpu-sampler.ts'
 import { processTreeTicks, ticksPerSecond } from './process-tree-cpu.ts'
-import { DeltaCounter, percentOf, UtilizationMeter, type Usage } from './reading.ts'
+import { DeltaCounter, percentOf, UtilizationMeter, type Usage } from './sampler.ts'
 import type { NodeReadings, ResourceSampler } from './sampler.ts'
 
 export interface NodeSamplerOptions extends Partial<KernelRoots> {

@@ -10,14 +10,14 @@ import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf, StateError, TuttiError } from '../../foundation/errors.ts'
 import { unlessAborted } from '../../foundation/promises.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
-import { inheritedEnvironment } from '../../runtime/server/environment.ts'
+import { inheritedEnvironment } from '../../runtime/server/guarded-server.ts'
 import { LaunchError } from '../../runtime/server/guarded-server.ts'
 import type {
   ServerAddress,
   ServerOrder,
   ServerProcess,
 } from '../../runtime/server/node-servers.ts'
-import { runServer } from '../../runtime/server/node-servers.ts'
+import { runServer } from '../../runtime/server/guarded-server.ts'
 import { definitionOf } from '../../tasks/define-task.ts'
 import { defaultResources } from '../../tasks/resources.ts'
 import type { FunctionSpec, ProgramSpec, TaskSpec } from '../../tasks/spec.ts'

@@ -1,7 +1,7 @@
 /** Finds an address and a free port for a server. Runs on the node of the server. */
 
-import { findFreePort } from '../../runtime/server/free-port.ts'
 import type { ServerAddress } from '../../runtime/server/node-servers.ts'
+import { findFreePort } from '../../runtime/server/guarded-server.ts'
 import { defineTask } from '../../tasks/define-task.ts'
 import { findLocalAddress } from '../shared-address.ts'
 

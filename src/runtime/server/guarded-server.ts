@@ -1,9 +1,18 @@
-/** A server program that ends, with its child processes, when its guard or this process ends. */
+/**
+ * A server program on this machine that ends, with its child processes, when its guard or this
+ * process ends. Every server on a node, this one too, needs a free port and an environment without
+ * secrets.
+ */
 
+import { randomInt } from 'node:crypto'
+import { once } from 'node:events'
+import { createServer } from 'node:net'
 import type { Clock } from '../../foundation/clock.ts'
+import { messageOf } from '../../foundation/errors.ts'
 import { endProgram } from '../process-group.ts'
 import { newChannelId, siblingProgram, SupervisedChild } from '../supervised-child.ts'
 import type { GuardMessage, GuardCommand } from './guard.ts'
+import type { ServerAddress, ServerProcess } from './node-servers.ts'
 
 export interface GuardedServerOptions {
   readonly command: readonly string[]
@@ -129,4 +138,119 @@ export class LaunchError extends Error {
     })
     this.errno = errno
   }
+}
+
+interface LocalServerOptions {
+  readonly host: string
+  readonly toCommand: (address: ServerAddress) => readonly string[]
+  /** The complete environment of the server. Nothing else is inherited. */
+  readonly env: Readonly<Record<string, string>>
+  /** The environment of the guard process, which ends the server when this process ends. */
+  readonly guardEnv: Readonly<Record<string, string>>
+  readonly clock: Clock
+  readonly onLine: (line: string) => void
+}
+
+const graceMs = 10_000
+
+export function startLocalServer(options: LocalServerOptions): ServerProcess {
+  const { host, toCommand, ...rest } = options
+  let server: GuardedServer | undefined
+  let isStopped = false
+  const { launched, ended } = runServer(async (launch) => {
+    const address = { host, port: await findFreePort(host) }
+    if (isStopped) throw new Error('it was stopped')
+    server = new GuardedServer({ ...rest, command: toCommand(address), graceMs })
+    server.launched.then(() => launch.resolve(address), launch.reject)
+    return server.ended
+  })
+  return {
+    launched,
+    ended,
+    get output() {
+      return server?.output ?? ''
+    },
+    unref: () => server?.unref(),
+    async stop() {
+      isStopped = true
+      await server?.stop()
+      await ended
+    },
+  }
+}
+
+type Launch = PromiseWithResolvers<ServerAddress>
+
+/**
+ * Calls `run` immediately. `run` must settle `launch` when the program runs or cannot be started,
+ * and resolve with the reason when the program has ended. If `run` throws, both promises report the
+ * error.
+ */
+export function runServer(
+  run: (launch: Launch) => Promise<string>,
+): Pick<ServerProcess, 'launched' | 'ended'> {
+  const launch: Launch = Promise.withResolvers()
+  // A server that is stopped before `launched` is awaited must not cause an unhandled rejection.
+  launch.promise.catch(() => {})
+  const ended = run(launch).catch((error: unknown) => {
+    launch.reject(error)
+    return messageOf(error)
+  })
+  return { launched: launch.promise, ended }
+}
+
+/**
+ * The range of ports. Systems do not assign these ports automatically, so that a chosen port stays
+ * free while a server loads its model for minutes.
+ */
+const portRange = { min: 10_000, max: 32_000 }
+const maxTries = 100
+
+/**
+ * Finds a free port. If another process takes the port first, the server cannot start, and its
+ * worker is restarted with another port.
+ */
+export async function findFreePort(host: string): Promise<number> {
+  for (let tries = 0; tries < maxTries; tries++) {
+    try {
+      return await probePort(randomInt(portRange.min, portRange.max), host)
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error
+    }
+  }
+  return await probePort(0, host)
+}
+
+/**
+ * Resolves with the port if it can be used; otherwise rejects. For 0, the system chooses a port.
+ */
+async function probePort(port: number, host: string): Promise<number> {
+  const probe = createServer()
+  probe.listen(port, host)
+  await once(probe, 'listening')
+  const address = probe.address()
+  probe.close()
+  await once(probe, 'close')
+  return typeof address === 'object' && address !== null ? address.port : port
+}
+
+/** Environment variables by name. */
+export type Environment = Readonly<Record<string, string | undefined>>
+
+const inherited = new Set(
+  'PATH HOME USER LOGNAME LANG LANGUAGE TZ TMPDIR LD_LIBRARY_PATH XDG_CACHE_HOME'
+    .concat(' HF_HOME HF_HUB_CACHE HF_HUB_OFFLINE OMP_NUM_THREADS')
+    .split(' '),
+)
+const inheritedFamily = /^(?:CUDA|NVIDIA|NCCL|ROCR|HIP|LC)_/
+const secretName = /KEY|TOKEN|SECRET|PASSW|CREDENTIAL/
+
+/** Returns the variables that server programs inherit. Never returns secrets. */
+export function inheritedEnvironment(environment: Environment): Record<string, string> {
+  const kept: Record<string, string> = {}
+  for (const [name, value] of Object.entries(environment)) {
+    if (value === undefined || secretName.test(name)) continue
+    if (inherited.has(name) || inheritedFamily.test(name)) kept[name] = value
+  }
+  return kept
 }

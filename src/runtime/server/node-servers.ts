@@ -1,7 +1,5 @@
 /** How a backend starts servers on nodes of another backend. */
 
-import { messageOf } from '../../foundation/errors.ts'
-
 /** Nodes on which servers can be started. */
 export interface NodeServers {
   /**
@@ -76,24 +74,4 @@ export interface ServerProcess {
   unref(): void
   /** Ends the server. Resolves when the program and all its child processes have ended. */
   stop(): Promise<void>
-}
-
-type Launch = PromiseWithResolvers<ServerAddress>
-
-/**
- * Calls `run` immediately. `run` must settle `launch` when the program runs or cannot be started,
- * and resolve with the reason when the program has ended. If `run` throws, both promises report the
- * error.
- */
-export function runServer(
-  run: (launch: Launch) => Promise<string>,
-): Pick<ServerProcess, 'launched' | 'ended'> {
-  const launch: Launch = Promise.withResolvers()
-  // A server that is stopped before `launched` is awaited must not cause an unhandled rejection.
-  launch.promise.catch(() => {})
-  const ended = run(launch).catch((error: unknown) => {
-    launch.reject(error)
-    return messageOf(error)
-  })
-  return { launched: launch.promise, ended }
 }

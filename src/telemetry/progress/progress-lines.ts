@@ -13,7 +13,7 @@ import {
   countLeft,
   type Speed,
   sumNames,
-} from '../../views/moments/speed.ts'
+} from '../../views/panels/pace.ts'
 import { countText, cutMiddle, escapeControls, numberText } from '../../views/readable.ts'
 import { progressText, secondsText, shortNames } from '../../views/readable.ts'
 import { run } from '../../views/panels/run.ts'

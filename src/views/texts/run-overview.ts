@@ -236,10 +236,10 @@ type RunNumbers = Pick<
 >
 
 export function describeRun(data: RunNumbers): ReportVerdict {
-  const { counts, run, health, state } = data
-  const { tasks, completed, failed, canceled, open } = counts
+  const { state } = data
+  const { events, tasks, completed, failed, canceled, open } = data.counts
   const seconds = secondsText(data.durationSeconds)
-  if (counts.events === 0) {
+  if (events === 0) {
     return {
       severity: 'bad',
       sentence: 'The record has no event: nothing is known about this run.',
@@ -247,13 +247,13 @@ export function describeRun(data: RunNumbers): ReportVerdict {
   }
   const losses = listCounts([
     [data.reused, 'result reused', 'results reused'],
-    [run.workersLost, 'worker lost', 'workers lost'],
-    [health.nodesLost, 'node lost', 'nodes lost'],
-    [run.retries, 'further attempt', 'further attempts'],
+    [data.run.workersLost, 'worker lost', 'workers lost'],
+    [data.health.nodesLost, 'node lost', 'nodes lost'],
+    [data.run.retries, 'further attempt', 'further attempts'],
   ])
   const beside = losses.length === 0 ? '' : ` (${losses.join(', ')})`
   const [done, all] = [numberText(completed), countText(tasks, 'task')]
-  if (state === 'running' || run.endTime === null) {
+  if (state === 'running' || data.run.endTime === null) {
     const isRunning = state === 'running'
     const start = isRunning ? 'The run is in progress' : 'The run has no end'
     const sentence =

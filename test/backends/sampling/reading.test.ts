@@ -5,7 +5,7 @@ import {
   DeltaCounter,
   percentOf,
   UtilizationMeter,
-} from '../../../src/backends/sampling/reading.ts'
+} from '../../../src/backends/sampling/sampler.ts'
 import { assertProperty } from '../../property.ts'
 
 const anyReading = fc.oneof(fc.double(), fc.nat(), fc.constant(null))

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { refuseRanks } from '../../../src/hpc/ranks/rank-refusal.ts'
+import { refuseRanks } from '../../../src/hpc/ranks/rank-tasks.ts'
 import { resolveResources, type ResourceRequest } from '../../../src/tasks/resources.ts'
 import type { TaskSpec } from '../../../src/tasks/spec.ts'
 

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { expect, it } from 'vitest'
-import { findFreePort } from '../../../src/runtime/server/free-port.ts'
+import { findFreePort } from '../../../src/runtime/server/guarded-server.ts'
 
 const host = '127.0.0.1'
 

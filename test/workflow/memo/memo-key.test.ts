@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { memoKey } from '../../../src/workflow/memo/memo-key.ts'
+import { memoKey } from '../../../src/workflow/memo/memo.ts'
 import { planFunction, planPrompt } from '../../../src/workflow/plan.ts'
 import { square } from '../../backends/local/fixtures/backend-tasks.ts'
 

@@ -39,15 +39,14 @@ import type { EngineDescriptor, EngineSettings } from '../engine-descriptor.ts'
 import { type AttachedEngine, createOpenAiEngine } from '../openai/openai-engine.ts'
 import { unlessAborted } from '../../../foundation/promises.ts'
 import { probeOnce, UpstreamLink } from '../openai/upstream-link.ts'
-import { type Environment, inheritedEnvironment } from '../../../runtime/server/environment.ts'
-import { LaunchError } from '../../../runtime/server/guarded-server.ts'
+import { type Environment, inheritedEnvironment } from '../../../runtime/server/guarded-server.ts'
+import { LaunchError, startLocalServer } from '../../../runtime/server/guarded-server.ts'
 import { once } from '../../../foundation/service.ts'
 import type {
   ServerAddress,
   ServerProcess,
   ServerReservation,
 } from '../../../runtime/server/node-servers.ts'
-import { startLocalServer } from './local-server.ts'
 import {
   checkTemplate,
   childEnvironment,

@@ -3,7 +3,7 @@
 import { ValueError } from '../../../foundation/errors.ts'
 import { definedFields, didYouMean, invalid } from '../../../foundation/options.ts'
 import { registerSecret } from '../../../foundation/secrets.ts'
-import { type Environment, inheritedEnvironment } from '../../../runtime/server/environment.ts'
+import { type Environment, inheritedEnvironment } from '../../../runtime/server/guarded-server.ts'
 import type { ServerRequest } from '../../../runtime/server/node-servers.ts'
 import type { CommonConfig } from '../../config/config-sections.ts'
 import {

@@ -1,9 +1,9 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../../../src/foundation/clock.ts'
 import { ValueError } from '../../../../src/foundation/errors.ts'
-import { startLocalServer } from '../../../../src/inference/engines/process/local-server.ts'
+import { startLocalServer } from '../../../../src/runtime/server/guarded-server.ts'
 import { InferenceBackend } from '../../../../src/inference/inference-backend.ts'
-import { inheritedEnvironment } from '../../../../src/runtime/server/environment.ts'
+import { inheritedEnvironment } from '../../../../src/runtime/server/guarded-server.ts'
 import type {
   NodeServers,
   ServerOrder,
