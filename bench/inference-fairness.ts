@@ -12,7 +12,7 @@ class Client {
   readonly #pool: Pool
 
   constructor(origin: string, localAddress: string) {
-    this.#pool = new Pool(origin, { connections: 200, connect: { localAddress } })
+    this.#pool = new Pool(origin, { connections: 200, localAddress })
   }
 
   /** Streams an answer, and returns after how many milliseconds its first text came. */

@@ -161,15 +161,16 @@ export async function surfaces(): Promise<void> {
     ]
   })
   for (const { send } of cases) await server.cpuMicros(10_000, send)
-  // Many short rounds, because other programs disturb some of them.
+  // Many short rounds, because other programs disturb some of them. A ratio compares one round.
   for (let run = 0; run < 5 * runs; run++) {
     for (const { send, cpu } of cases) cpu.push(await server.cpuMicros(1000, send))
   }
   await server.stop()
   const rows = cases.map(({ name, kind, cpu }) => {
     const base = cases.find((one) => one.kind === kind)?.cpu ?? []
-    const ratio = times(median(cpu), median(base))
-    return [name, kind, median(cpu).toFixed(0), ratio, name === 'chat' ? '' : '≤ 1.15']
+    const ratio = median(cpu.map((micros, run) => micros / (base[run] ?? Number.NaN)))
+    const wanted = name === 'chat' ? '' : '≤ 1.15'
+    return [name, kind, median(cpu).toFixed(0), `${ratio.toFixed(2)} x`, wanted]
   })
   table(['surface', 'reply', 'server CPU (µs), 32 connections', 'ratio', 'wanted'], rows)
 }

@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import Anthropic from '@anthropic-ai/sdk'
@@ -74,6 +75,14 @@ describe('a stream whose model is loading', () => {
     const { url } = await openLoading(Promise.reject(new Error('broken file')))
     const { text } = await post(`${url}/v1/chat/completions`, { ...chat, stream: true })
     expect(text).toMatch(/^: the model is loading\n\ndata: \{"error".*\}\n\ndata: \[DONE\]\n\n$/)
+  })
+
+  it('the log has the reason of a failed load once', async () => {
+    const { url } = await openLoading(Promise.reject(new Error('broken file')))
+    const warned = once(process, 'warning')
+    expect((await post(`${url}/v1/chat/completions`, chat)).status).toBe(503)
+    const [{ message }] = (await warned) as [Error]
+    expect(message).toMatch(/ not_ready: the model "b" did not load: broken file$/)
   })
 
   it('the lines of Ollama begin at once, without text', async () => {

@@ -165,7 +165,7 @@ function addRun({ program, output, finish }: Cli): void {
 function addServe({ program, output, finish }: Cli, argv: readonly string[]): void {
   const command = program
     .command('serve')
-    .description('Serve a model over HTTP with the OpenAI API')
+    .description('Serve models over HTTP with the APIs of OpenAI, Anthropic and Ollama')
     .argument('[model]', 'GGUF file, or the name of a model')
     .option('--config <file>', 'YAML configuration')
     .option('--engine <kind>', 'Engine: llama, openai, process or echo (default: llama)')

@@ -46,11 +46,13 @@ export function addTools({ program, output, finish }: Cli): void {
     .option('--folder <path>', 'Folder to write to', '.')
     .action(async (name: string, { folder }: { folder: string }) => {
       const { installModel } = await import('../../inference/models/model-file.ts')
+      const { quoteArgument } = await import('../../views/readable.ts')
       const out = output()
       const model = installModel(name, { folder, onProgress: (text) => out.progress([text]) })
       const megabytes = (model.bytes / 1e6).toFixed(0)
       out.result(model, [
         `model  ${model.path} (${megabytes} MB, sha256 ${model.sha256.slice(0, 16)}…)`,
+        `serve  tutti serve ${quoteArgument(model.path)}`,
         `use    required: { model_name: ${JSON.stringify(model.path)} }`,
       ])
       finish(exitCodes.ok)

@@ -116,5 +116,6 @@ function messageWithHint(thrown: unknown): string {
 
 function messageWithCause(thrown: unknown): string {
   const cause = thrown instanceof Error ? thrown.cause : undefined
-  return cause === undefined ? messageOf(thrown) : `${messageOf(thrown)} (${messageOf(cause)})`
+  const [message, reason] = [messageOf(thrown), cause === undefined ? '' : messageOf(cause)]
+  return message.includes(reason) ? message : `${message} (${reason})`
 }
