@@ -2,7 +2,7 @@
 
 import { usableCores } from '../backends/local/node-capacity.ts'
 import { type AgentList, findAgents } from '../cluster/agent-list.ts'
-import { startAgent } from '../cluster/agent/agent-options.ts'
+import { startAgent, type StartAgentOptions } from '../cluster/agent/agent-options.ts'
 import type { BrokerOptions } from '../cluster/cluster-options.ts'
 import { systemClock } from '../foundation/clock.ts'
 import { ValueError } from '../foundation/errors.ts'
@@ -25,17 +25,14 @@ export interface ConnectionOptions {
   readonly plaintext?: boolean
 }
 
-export interface AgentCommandOptions extends ConnectionOptions {
-  readonly name?: string
-  readonly cores?: number
+type AgentSettings = Omit<
+  StartAgentOptions,
+  keyof BrokerOptions | 'gpus' | 'labels' | 'clock' | 'log'
+>
+
+export interface AgentCommandOptions extends ConnectionOptions, AgentSettings {
   readonly gpus?: string
-  readonly memoryMb?: number
   readonly label?: Readonly<Record<string, string>>
-  readonly workDir?: string
-  readonly isolation?: 'thread' | 'process'
-  readonly only?: 'functions' | 'programs'
-  readonly allow?: readonly string[]
-  readonly allowEnv?: readonly string[]
 }
 
 /** The maximum time to deliver the results of tasks after the second stop signal. */
@@ -74,7 +71,9 @@ class AgentShutdown {
  * ends them, and a third one exits the process.
  */
 export async function runAgent(options: AgentCommandOptions, output: Output): Promise<number> {
-  const { name, cores, memoryMb, label, workDir, gpus, isolation, only, allow, allowEnv } = options
+  const { name, cores, memoryMb, label: labels, workDir, isolation } = options
+  const { only, allow, allowEnv } = options
+  const gpus = options.gpus === undefined ? undefined : parseGpus(options.gpus)
   // An agent runs for days, so its messages have a timestamp.
   const say = (text: string): void =>
     output.problem(`${new Date(systemClock.now() * 1000).toISOString()} ${text}`)
@@ -89,18 +88,8 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
     const hooks = { hasWatcher: true, onFolder }
     const agent = await callWithOptionNames((all) => startAgent(all, hooks), {
       ...toBrokerOptions(options),
-      ...definedFields({
-        name,
-        cores,
-        memoryMb,
-        labels: label,
-        workDir,
-        allow,
-        allowEnv,
-        gpus: gpus === undefined ? undefined : parseGpus(gpus),
-        isolation,
-        only,
-      }),
+      ...definedFields({ name, cores, gpus, memoryMb, labels, workDir, isolation }),
+      ...definedFields({ only, allow, allowEnv }),
       log,
     })
     end.agent = agent
