@@ -8,7 +8,7 @@ import { Restarts } from '../../runtime/retry.ts'
 import type { AllocatedNode, Allocation, NodeCommand } from '../allocation.ts'
 import type { RemoteProcess } from '../remote-process.ts'
 import { parseFolderReport, withoutDriverLines } from '../shared-file.ts'
-import { isJobOver, parseTemporaryRefusal } from '../slurm/job-report.ts'
+import { isJobOver, parseTemporaryRefusal } from '../slurm/slurm-output.ts'
 import { drainLine, nameTakenCode, parseAgentEnded, agentStartedLine } from './agent-lines.ts'
 
 export interface NodeAgentsOptions {

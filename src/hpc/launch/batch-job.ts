@@ -3,7 +3,7 @@
 import { ValueError } from '../../foundation/errors.ts'
 import { expectInteger } from '../../foundation/options.ts'
 import { quoteForShell } from '../quote.ts'
-import { expectTimeLimit } from '../slurm/time-limit.ts'
+import { expectTimeLimit } from '../slurm/slurm-output.ts'
 import { runBeginLine, type LaunchFolder, runLine } from './launch-folder.ts'
 
 export interface BatchRequest {

@@ -1,7 +1,7 @@
 /** Runs commands on the first node of an existing job. */
 
 import type { Clock } from '../../foundation/clock.ts'
-import { phaseOf } from '../slurm/job-report.ts'
+import { phaseOf } from '../slurm/slurm-output.ts'
 import type { SlurmCommands } from '../slurm/slurm-commands.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
 import { toCacheGuard } from './module-cache.ts'

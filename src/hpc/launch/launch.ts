@@ -6,7 +6,7 @@
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import { poll } from '../../runtime/retry.ts'
-import { type JobReport, neverStarts, phaseOf } from '../slurm/job-report.ts'
+import { type JobReport, neverStarts, phaseOf } from '../slurm/slurm-output.ts'
 import { isNoAnswer, isUnknownJob, type SlurmCommands } from '../slurm/slurm-commands.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
 import { FollowedFile, type LaunchFolder } from './launch-folder.ts'

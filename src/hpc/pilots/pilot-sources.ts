@@ -7,9 +7,9 @@ import {
   nodeFormat,
   parsePartitionNodes,
   type PartitionNode,
-} from '../slurm/partition-nodes.ts'
+} from '../slurm/slurm-output.ts'
 import { type SlurmCommands, unexpectedOutput } from '../slurm/slurm-commands.ts'
-import { parseTimeLimit } from '../slurm/time-limit.ts'
+import { parseTimeLimit } from '../slurm/slurm-output.ts'
 import type { ResolvedAllocations } from './pilot-options.ts'
 import type { PilotKind } from './pilot-plan.ts'
 

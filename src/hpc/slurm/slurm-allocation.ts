@@ -11,7 +11,7 @@ import type {
   RankCommand,
 } from '../allocation.ts'
 import { RemoteProcess } from '../remote-process.ts'
-import { type JobReport, parseFields, parseNodeMemory, phaseOf } from './job-report.ts'
+import { type JobReport, parseFields, parseNodeMemory, phaseOf } from './slurm-output.ts'
 import { type SlurmCommands, unexpectedOutput } from './slurm-commands.ts'
 import { SlurmJob } from './slurm-job.ts'
 

@@ -1,8 +1,8 @@
 /** A Slurm job, queried at a rate that does not overload the controller. */
 
 import type { Clock } from '../../foundation/clock.ts'
-import { jobFormat, type JobReport, parseClusterName, parseFields } from './job-report.ts'
-import { parseJobLine, phaseOf } from './job-report.ts'
+import { jobFormat, type JobReport, parseClusterName, parseFields } from './slurm-output.ts'
+import { parseJobLine, phaseOf } from './slurm-output.ts'
 import { isUnknownJob, type SlurmCommands, unexpectedOutput } from './slurm-commands.ts'
 
 const reportLifetimeMs = 10_000

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
-import { parseHostList } from '../../../src/hpc/slurm/job-report.ts'
+import { parseHostList } from '../../../src/hpc/slurm/slurm-output.ts'
 import {
   jobFormat,
   neverStarts,
@@ -8,13 +8,13 @@ import {
   parseNodeMemory,
   parseJobLine,
   phaseOf,
-} from '../../../src/hpc/slurm/job-report.ts'
+} from '../../../src/hpc/slurm/slurm-output.ts'
 import {
   mayHaveFeatures,
   nodeFormat,
   parsePartitionNodes,
-} from '../../../src/hpc/slurm/partition-nodes.ts'
-import { expectTimeLimit, parseTimeLimit } from '../../../src/hpc/slurm/time-limit.ts'
+} from '../../../src/hpc/slurm/slurm-output.ts'
+import { expectTimeLimit, parseTimeLimit } from '../../../src/hpc/slurm/slurm-output.ts'
 import { needs } from '../../require.ts'
 import { sharedSlurm, slurmNeeds } from '../slurm.ts'
 

@@ -1,7 +1,7 @@
-/** Parses the output of `squeue` and `scontrol` about jobs and nodes. Pure. */
+/** Parses what Slurm prints about jobs, nodes and partitions, and its time limits. Pure. */
 
-import { parseTimeLimit } from './time-limit.ts'
 import { ValueError } from '../../foundation/errors.ts'
+import { invalid } from '../../foundation/options.ts'
 
 /**
  * The fields to request from `squeue`. Every version has them. The node list may be empty, so it
@@ -152,3 +152,99 @@ const invalidHostList = (text: string): ValueError =>
     expected: `a list such as n[01-03,7],gpu4 with at most ${maxHosts} hosts`,
     got: text,
   })
+
+/** The notations that `sbatch --time` documents. */
+const timeForms = 'M, M:S, H:M:S, D-H, D-H:M or D-H:M:S (minutes, hours, days), or UNLIMITED'
+
+/** Slurm stores seconds in 32 bits. */
+const maxLimitSeconds = 2 ** 32
+
+/**
+ * Returns seconds, `null` for no limit, `undefined` for other text. As in Slurm, parts may exceed
+ * their unit, zero means no limit, and seconds are rounded up to whole minutes.
+ */
+export function parseTimeLimit(text: string): number | null | undefined {
+  if (/^(?:unlimited|infinite|-1)$/i.test(text)) return null
+  const match = /^(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?$/.exec(text)
+  if (match === null) return undefined
+  const [days, first = 0, second = 0, third = 0] = match.slice(1).map((part) => Number(part ?? 0))
+  const hasDays = match[1] !== undefined
+  const startsWithHours = hasDays || match[4] !== undefined
+  const seconds = startsWithHours
+    ? ((days ?? 0) * 24 + first) * 3600 + second * 60 + third
+    : first * 60 + second
+  if (seconds >= maxLimitSeconds) return undefined
+  return seconds === 0 ? null : Math.ceil(seconds / 60) * 60
+}
+
+/** Returns seconds, or `null` for no limit. The error lists the valid notations. */
+export function expectTimeLimit(field: string, text: string): number | null {
+  const seconds = parseTimeLimit(text)
+  if (seconds !== undefined) return seconds
+  throw invalid(field, timeForms, text)
+}
+
+/** The fields to request from `sinfo`. Every version has them. */
+export const nodeFormat = '%n|%o|%c|%m|%G|%f|%P|%L|%l'
+
+export interface PartitionNode {
+  readonly name: string
+  readonly address: string
+  readonly cores: number
+  readonly memoryMb: number
+  readonly gpus: number
+  /** The features that `--constraint` can request. */
+  readonly features: readonly string[]
+  readonly partition: string
+  readonly isDefault: boolean
+  /** The time limit of jobs that set none; `Infinity` if there is no limit. */
+  readonly defaultSeconds: number
+  /** The maximum time limit of a job; `Infinity` if there is none. */
+  readonly maxSeconds: number
+}
+
+/** Parses lines of `sinfo -h -N -o FORMAT`. Returns `null` if a line is malformed. */
+export function parsePartitionNodes(text: string): readonly PartitionNode[] | null {
+  const nodes = text
+    .split('\n')
+    .filter((line) => line.trim() !== '')
+    .map(parseNode)
+  return nodes.every((node) => node !== null) ? nodes : null
+}
+
+function parseNode(line: string): PartitionNode | null {
+  const fields = line.trim().split('|')
+  const [name = '', address = '', cores, memory, gres = '', features = '', partition = ''] = fields
+  const maxSeconds = parseTimeLimit(fields[8] ?? '')
+  // Rejects sizes that end with a plus, which stand for several different nodes.
+  if (fields.length !== 9 || maxSeconds === undefined) return null
+  if (!/^\d+$/.test(cores ?? '') || !/^\d+$/.test(memory ?? '')) return null
+  return {
+    name,
+    address,
+    cores: Number(cores),
+    memoryMb: Number(memory),
+    gpus: countGpus(gres),
+    features: features === '(null)' ? [] : features.split(','),
+    partition: partition.replace(/\*$/, ''),
+    isDefault: partition.endsWith('*'),
+    // A partition without a default (`n/a`) uses its maximum.
+    defaultSeconds: parseTimeLimit(fields[7] ?? '') ?? maxSeconds ?? Infinity,
+    maxSeconds: maxSeconds ?? Infinity,
+  }
+}
+
+/** Counts the GPUs in texts such as `gpu:2`, `gpu:a100:4(S:0-1),gpu:v100:2` and `(null)`. */
+function countGpus(gres: string): number {
+  const counts = gres.matchAll(/(?:^|,)gpu(?::[^:,(]+)?:(\d+)/g)
+  return Array.from(counts).reduce((sum, [, count]) => sum + Number(count), 0)
+}
+
+/**
+ * Whether the node may have the features. Evaluates only conjunctions (`a&b`, `a,b`), and returns
+ * `true` for other expressions.
+ */
+export function mayHaveFeatures({ features }: PartitionNode, constraint: string | null): boolean {
+  if (constraint === null || !/^[\w.,&-]+$/.test(constraint)) return true
+  return constraint.split(/[,&]/).every((one) => features.includes(one))
+}
