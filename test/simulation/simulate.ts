@@ -71,12 +71,14 @@ class Simulation {
   readonly #hash = createHash('sha256')
   readonly #onTrace: ((line: string) => void) | undefined
   #driver: SimulatedDriver | null = null
+  /** When the driver last died, plus the time for which the server was down since then. */
   #driverDiedMs = -Infinity
   /** When the server last lost its store, plus the time for which it was down since then. */
   #storeLostMs = -Infinity
   /** Faults that have begun and not ended, such as a stopped agent. */
   #ongoing = 0
-  #lostStores = 0
+  #outages = 0
+  #isStoreLost = false
   #mayLeaveStream = false
   /** Whether a returning driver may not find the results that the last one had. */
   #isForgetful = false
@@ -226,8 +228,8 @@ class Simulation {
       record: this.#record,
       executions: this.#executions,
       onViolation: this.#violate,
-      // An agent that gives up the session between the losses stores nothing a second time.
-      mayLoseValues: () => this.#lostStores > 1,
+      // An agent that gives up the session during long outages stores nothing a second time.
+      mayLoseValues: () => this.#isStoreLost && this.#outages > 1,
     })
   }
 
@@ -280,13 +282,15 @@ class Simulation {
   #restartServer({ ms, restart }: Extract<Fault, { readonly kind: 'restart server' }>): void {
     if (!this.#server.isUp) return
     this.#server.kill()
+    this.#outages++
     this.#endLater(ms, () => {
       // A backup from before the end of the session would bring its stream back for days.
       const isClosed = this.#driver?.isFinished === true
       this.#server.restart(isClosed && restart === 'set back' ? 'kept' : restart)
       this.#storeLostMs += ms
+      this.#driverDiedMs += ms
       if (restart === 'kept') return
-      this.#lostStores++
+      this.#isStoreLost = true
       this.#storeLostMs = this.#time.nowMs
       const sinceDeathMs = this.#time.nowMs - this.#driverDiedMs
       const isForgotten = this.#driver === null || sinceDeathMs < forgettableMs
