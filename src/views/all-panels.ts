@@ -27,7 +27,6 @@ const panels = {
   scopes,
 }
 
-/** A pass that feeds all panels. */
 export type RunPass = Pass<typeof panels>
 /** The states of all panels: plain data, which can be cloned and written to a file. */
 export type RunStates = PassStates<typeof panels>

@@ -24,7 +24,6 @@ interface RequiredFields {
   readonly attributes: { readonly [key: string]: unknown }
 }
 
-/** An event as views read it. */
 export interface ViewEvent extends RequiredFields, OptionalFields {
   /** The trace id. Only lines of a file have it, not live events. */
   readonly trace_id?: unknown
@@ -145,9 +144,7 @@ export class TaskNames {
   }
 }
 
-/** Returns the text in a field of unknown type, or `""` if it is not a string. */
 export const textOf = (value: unknown): string => (typeof value === 'string' ? value : '')
 
-/** Returns the number in a field of unknown type, or `null` if it is not a finite number. */
 export const numberOf = (value: unknown): number | null =>
   typeof value === 'number' && Number.isFinite(value) ? value : null

@@ -37,6 +37,10 @@ export function statsInPlace(values: Float64Array): DurationStats {
   return { mean: sum / values.length, p50: rank(0.5), p95: rank(0.95), p99: rank(0.99), max }
 }
 
+/** Like `statsInPlace`; `null` without data. */
+export const statsOrNull = (values: Float64Array | undefined): DurationStats | null =>
+  values === undefined || values.length === 0 ? null : statsInPlace(values)
+
 /** Quickselect: moves the value of this rank to its index, and all larger values behind it. */
 export function select(values: Float64Array, from: number, to: number, rank: number): void {
   let [low, high] = [from, to]

@@ -124,7 +124,6 @@ export function countFailedRequests({ failedWork }: PilotHistory, key: string): 
   return count >= maxFailures ? count : null
 }
 
-/** Whether an allocation may be requested now for work with this key. */
 export function mayRequestFor(history: PilotHistory, key: string, now: number): boolean {
   const known = history.failedWork.get(key)
   if (known === undefined) return true

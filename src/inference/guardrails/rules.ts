@@ -74,7 +74,6 @@ export const lookAhead = 256
 /** The characters before a match that a search sees, for word boundaries and exceptions. */
 export const lookBack = 160
 
-/** A part of a text, with the text around it. */
 export interface TextSegment {
   /** The part, up to `lookBack` characters before it and `lookAhead` characters after it. */
   readonly text: string

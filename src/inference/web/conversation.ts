@@ -93,7 +93,6 @@ export async function ask(text: string): Promise<void> {
   await answer()
 }
 
-/** Asks again for the last answer. */
 export async function askAgain(): Promise<void> {
   const last = turns.value.findLastIndex(({ role }) => role === 'user')
   turns.value = turns.value.slice(0, last + 1)

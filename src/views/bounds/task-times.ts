@@ -95,7 +95,6 @@ export function moveStart(times: TaskTimes, task: number, seconds: number): void
   setValue(times.run, task, valueAt(times.run, task) + seconds)
 }
 
-/** Records that all dependencies of the task have ended. */
 export function recordReady(times: TaskTimes, task: number, time: number): void {
   if (!Number.isNaN(valueAt(times.dependencies, task))) return
   setValue(times.dependencies, task, Math.max(0, time - valueAt(times.created, task)))

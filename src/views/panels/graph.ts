@@ -86,7 +86,6 @@ export const graph: Panel<GraphState, GraphQuery, GraphView> = {
   },
 }
 
-/** Returns the numbers of the tasks that this task depends on. */
 export function dependenciesOf({ entryOfTask, edges }: GraphState, task: number): number[] {
   const entry = valueAt(entryOfTask, task) - 1
   if (entry === -1) return []

@@ -38,7 +38,6 @@ const createLanes = () => ({
   lanes: createTextIndex(),
   /** The backend and the id of each node, as a JSON pair, by node number. */
   nodes: createTextIndex(),
-  /** The node of each lane. */
   nodeOfLane: createColumn('u32'),
   /** The number of segments, which are in the order in which their starts were recorded. */
   size: 0,

@@ -8,7 +8,7 @@ import { setValue, textAt, type TextIndex, toArray, valueAt } from '../columns.t
 import { hasDuration, hasEnded, hasStarted, stages, validSeconds } from '../lifecycle.ts'
 import { readTaskName, numberOf, type Panel, resumption, type TaskStep, textOf } from '../panel.ts'
 import type { ViewEvent } from '../panel.ts'
-import { type DurationStats, statsInPlace } from '../stats.ts'
+import { type DurationStats, statsOrNull } from '../stats.ts'
 
 const createNames = () => ({
   names: createWithEmptyText(),
@@ -111,7 +111,7 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
     for (let name = 0; name < state.names.size; name++) {
       if (valueAt(state.total, name) === 0) continue
       const view = toView(state, name, open.get(name) ?? noOpenTasks)
-      shown.push(durations === null ? view : { ...view, duration: statsOf(durations[name]) })
+      shown.push(durations === null ? view : { ...view, duration: statsOrNull(durations[name]) })
     }
     return shown
   },
@@ -290,9 +290,6 @@ function collectOpenTasks(state: NamesState): ReadonlyMap<number, OpenTasks> {
 /** Returns `null` for a task that is not running, or whose attempt has reported no progress. */
 export const progressReport = ({ reports }: NamesState, task: number): ProgressReport | null =>
   reports.get(task) ?? null
-
-const statsOf = (durations: Float64Array | undefined): DurationStats | null =>
-  durations === undefined || durations.length === 0 ? null : statsInPlace(durations)
 
 /** Returns the durations of tasks, by the number of their name. */
 export function durationsByName(

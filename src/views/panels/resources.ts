@@ -28,11 +28,9 @@ export interface NodeUsage {
 }
 
 export interface ResourcesState {
-  /** The usage of each node, by backend and node id. */
   readonly nodes: Map<string, NodeUsage>
   /** The session's own host, while the session samples it. */
   ownHost: NodeUsage | null
-  /** The node with the latest measurement. */
   latest: NodeUsage | null
   /** The number of series of nodes and GPUs. */
   seriesCount: number

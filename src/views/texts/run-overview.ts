@@ -17,7 +17,7 @@ import { type NodeSummary, showNodes } from '../panels/resources.ts'
 import { type RecordState, run, runSeconds, type RunState } from '../panels/run.ts'
 import type { TelemetryCost } from '../panels/run.ts'
 import { countText, listCounts, numberText, secondsText } from '../readable.ts'
-import { type DurationStats, statsInPlace } from '../stats.ts'
+import { type DurationStats, statsOrNull } from '../stats.ts'
 import { uidOf } from '../task-index.ts'
 import { type BoundText, describeBounds } from './bound-text.ts'
 
@@ -183,7 +183,7 @@ function createNameReports(pass: RunPass, now: number): NameReport[] {
         ...(times[number] ?? noSeconds),
         meanWait,
         meanRun,
-        done: statsOf(doneDurations[number]),
+        done: statsOrNull(doneDurations[number]),
         ...buildHistogram(durations[number] ?? new Float64Array(0)),
       }
     })
@@ -205,9 +205,6 @@ function sumWaitsByName({
   }
   return sums
 }
-
-const statsOf = (durations: Float64Array | undefined): DurationStats | null =>
-  durations === undefined || durations.length === 0 ? null : statsInPlace(durations)
 
 function buildHistogram(durations: Float64Array): Pick<NameReport, 'histogram' | 'shortest'> {
   const all = Array.from({ length: bars }, () => 0)

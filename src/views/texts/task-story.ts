@@ -4,7 +4,7 @@ import { valueAt } from '../columns.ts'
 import { type FailureExample, type FailureGroup, failures } from '../panels/failures.ts'
 import { durationsByName } from '../panels/names.ts'
 import { firstLine, secondsText, shortName } from '../readable.ts'
-import { statsInPlace } from '../stats.ts'
+import { statsOrNull } from '../stats.ts'
 import type { TaskExplanation, TaskView } from '../tasks.ts'
 import { maxTitleLength, taskFailureLines } from './failure-lines.ts'
 import { attemptLines, dependencyLines, historyLines, measureWaits } from './task-lines.ts'
@@ -76,7 +76,7 @@ function findFailureGroup(
 function medianSeconds({ pass }: RunNow, { task }: TaskExplanation): number | null {
   const { names } = pass.states
   const durations = durationsByName(names)[valueAt(names.nameOfTask, task)]
-  return durations === undefined || durations.length === 0 ? null : statsInPlace(durations).p50
+  return statsOrNull(durations)?.p50 ?? null
 }
 
 /**
