@@ -138,7 +138,7 @@ export { Session } from './session/session.ts'
 export type { MapOptions } from './session/map.ts'
 export type { CompletedTasks, WaitOptions } from './session/wait.ts'
 export type { NameLimit, NameLimitOptions } from './core/limits/name-limits.ts'
-export type { ResumedRecord, ResumeOptions } from './core/resume/resume-options.ts'
+export type { ResumedRecord, ResumeOptions } from './core/resume/resumption.ts'
 export type {
   CloseOptions,
   SessionOptions,

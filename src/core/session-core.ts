@@ -39,7 +39,7 @@ import { TelemetryEmitter } from './lifecycle-emitter.ts'
 import { type NameLimitOptions, toWireLimits } from './limits/name-limits.ts'
 import { type OutputFollowerParts, OutputFollower } from './output-follower.ts'
 import { RecordedAttempts } from './recorded-attempts.ts'
-import type { ResumedRecord, ResumeOptions } from './resume/resume-options.ts'
+import type { ResumedRecord, ResumeOptions } from './resume/resumption.ts'
 import { SessionResume } from './resume/session-resume.ts'
 import { route } from './routing.ts'
 import {

@@ -1,7 +1,7 @@
 /** The public class `Session`, which validates arguments and calls `SessionCore`. */
 
 import type { AnyTask, Backend } from '../backends/backend.ts'
-import type { ResumedRecord, ResumeOptions } from '../core/resume/resume-options.ts'
+import type { ResumedRecord, ResumeOptions } from '../core/resume/resumption.ts'
 import { SessionCore } from '../core/session-core.ts'
 import {
   type CloseOptions,

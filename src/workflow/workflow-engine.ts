@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path'
 import type { Backend, Connection, Refusal } from '../backends/backend.ts'
 import { ClosureRuns } from '../backends/closure-runs.ts'
 import { Attempt, type Work } from '../core/entry.ts'
-import type { ResumedRecord, ResumeOptions } from '../core/resume/resume-options.ts'
+import type { ResumedRecord, ResumeOptions } from '../core/resume/resumption.ts'
 import { SessionCore } from '../core/session-core.ts'
 import {
   type CloseOptions,

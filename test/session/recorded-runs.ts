@@ -9,7 +9,7 @@ import {
 import type { EventLine } from '../../src/checkpoint/format.ts'
 import { readViews } from '../../src/record/record-views.ts'
 import { counts } from '../../src/views/panels/counts.ts'
-import type { ResumedRecord, ResumeOptions } from '../../src/core/resume/resume-options.ts'
+import type { ResumedRecord, ResumeOptions } from '../../src/core/resume/resumption.ts'
 import type { SessionOptions, SessionTelemetryOptions } from '../../src/core/session-options.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'

@@ -4,7 +4,7 @@ import { expect } from 'vitest'
 import { ConcurrentBackend } from '../../src/backends/local/concurrent-backend.ts'
 import { verifyJournal } from '../../src/cli/journal.ts'
 import { createOutput } from '../../src/cli/output.ts'
-import type { ResumedRecord, ResumeOptions } from '../../src/core/resume/resume-options.ts'
+import type { ResumedRecord, ResumeOptions } from '../../src/core/resume/resumption.ts'
 import { WorkflowEngine } from '../../src/workflow/workflow-engine.ts'
 import { tempFolder } from '../checkpoint/open-writer.ts'
 

@@ -7,8 +7,7 @@ import { maskSecrets } from '../../foundation/secrets.ts'
 import { definitionHash } from '../../tasks/definition-hash.ts'
 import { toSubmissionError } from '../routing.ts'
 import { readRecord } from './read-record.ts'
-import type { ResolvedResumeOptions } from './resume-options.ts'
-import { Resumption, type TaskToRun } from './resumption.ts'
+import { type ResolvedResumeOptions, Resumption, type TaskToRun } from './resumption.ts'
 
 export interface ResumePreview {
   readonly runs: readonly TaskToRun[]

@@ -1,4 +1,4 @@
-/** Decides for each task of a resumed run whether it runs or ends as recorded. */
+/** Decides for each task of a resumed run, by its options, whether it runs or ends as recorded. */
 
 import type { AnyTask, AttemptFacts } from '../../backends/backend.ts'
 import { codeDigestOf, parseUidNumber, isMarked, removeMark } from '../../foundation/ids.ts'
@@ -6,6 +6,8 @@ import { fromErrorRecord } from '../../foundation/error-record.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
 import type { Log } from '../../foundation/log.ts'
 import { StateError } from '../../foundation/errors.ts'
+import { expectBoolean, expectKnownKeys, expectObject } from '../../foundation/options.ts'
+import { expectOneOf } from '../../foundation/options.ts'
 import { ExecutableFailedError } from '../../foundation/task-errors.ts'
 import { countText } from '../../views/readable.ts'
 import { changedParts, findCodeDigest } from '../../tasks/definition-hash.ts'
@@ -15,7 +17,6 @@ import { changedDefinition, type Problem } from '../routing.ts'
 import type { EarlierRecord } from './read-record.ts'
 import { noInputs, type RecordedPlan, type RecordedState } from './recorded-tasks.ts'
 import type { RecordedTask, TaskInputs, TaskOrigin, TaskSignature } from './recorded-tasks.ts'
-import type { ResolvedResumeOptions, ResumedRecord } from './resume-options.ts'
 
 type RunReason = 'new' | 'failed' | 'canceled' | 'unfinished' | 'changed' | 'not kept'
 
@@ -306,5 +307,44 @@ function readFacts(recorded: JsonObject): AttemptFacts {
     ...(typeof signal === 'string' ? { signal } : {}),
     ...(typeof stdoutTail === 'string' ? { stdoutTail } : {}),
     ...(typeof stderrTail === 'string' ? { stderrTail } : {}),
+  }
+}
+
+/** How a session continues a record. */
+export interface ResumeOptions {
+  /**
+   * How to treat DONE tasks whose code, input or dependencies have changed: `refuse` (default)
+   * rejects their submission, `keep` keeps their results, `rerun` runs them again. Applies only to
+   * tasks with a `uid` option: without it, a changed task is a new task.
+   */
+  readonly changed?: 'refuse' | 'keep' | 'rerun'
+  /** Whether tasks that FAILED stay FAILED instead of running again. Default `false`. */
+  readonly keepFailed?: boolean
+}
+
+/** The record that a session resumes, and the number of tasks by state over all its files. */
+export interface ResumedRecord {
+  readonly sessionId: string
+  /** The files of the run, the oldest first. */
+  readonly files: readonly string[]
+  readonly done: number
+  readonly failed: number
+  readonly canceled: number
+  readonly unfinished: number
+  /** The number of done tasks that run again, because their results were not kept. */
+  readonly notKept: number
+  /** The number of kept tasks without a `uid` option, which are identified by their definition. */
+  readonly unnamed: number
+}
+
+export type ResolvedResumeOptions = Required<ResumeOptions>
+
+export function resolveResumeOptions(given: unknown): ResolvedResumeOptions {
+  const options: ResumeOptions = expectObject('options', given)
+  expectKnownKeys('resume', options, ['changed', 'keepFailed'])
+  const { changed = 'refuse', keepFailed = false } = options
+  return {
+    changed: expectOneOf('changed', changed, ['refuse', 'keep', 'rerun']),
+    keepFailed: expectBoolean('keepFailed', keepFailed),
   }
 }

@@ -23,8 +23,8 @@ import type { Ledger } from '../ledger.ts'
 import type { Problem } from '../routing.ts'
 import { readRecord } from './read-record.ts'
 import { noInputs, type RecordedPlan, type TaskInputs } from './recorded-tasks.ts'
-import { type ResolvedResumeOptions, resolveResumeOptions } from './resume-options.ts'
-import type { ResumedRecord, ResumeOptions } from './resume-options.ts'
+import { type ResolvedResumeOptions, resolveResumeOptions } from './resumption.ts'
+import type { ResumedRecord, ResumeOptions } from './resumption.ts'
 import { Resumption } from './resumption.ts'
 
 interface OpenedRecord {
