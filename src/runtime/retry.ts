@@ -3,7 +3,7 @@
 import { type Clock, sleep } from '../foundation/clock.ts'
 import { isThenable } from '../foundation/promises.ts'
 
-export interface RetryPolicy {
+export interface RepeatPolicy {
   readonly delayMs: number
   /** Pauses double up to this maximum. Default: all pauses are equal. */
   readonly maxDelayMs?: number
@@ -12,7 +12,7 @@ export interface RetryPolicy {
   readonly timeoutMs?: number
 }
 
-export interface RetryOptions {
+export interface RepeatOptions {
   readonly clock: Clock
   readonly signal?: AbortSignal | undefined
 }
@@ -22,9 +22,9 @@ export interface RetryOptions {
  * `undefined` at the limits of the policy or when the signal is aborted.
  */
 export async function poll<T>(
-  policy: RetryPolicy,
+  policy: RepeatPolicy,
   check: (attempt: number) => T | false | undefined | Promise<T | false | undefined>,
-  { clock, signal }: RetryOptions,
+  { clock, signal }: RepeatOptions,
 ): Promise<T | undefined> {
   const { maxAttempts = Infinity } = policy
   const untilMs = clock.monotonicMs() + (policy.timeoutMs ?? Infinity)
@@ -39,7 +39,7 @@ export async function poll<T>(
   }
 }
 
-const pauseAfter = (attempt: number, { delayMs, maxDelayMs = delayMs }: RetryPolicy): number =>
+const pauseAfter = (attempt: number, { delayMs, maxDelayMs = delayMs }: RepeatPolicy): number =>
   backOffDelay(attempt, { first: delayMs, max: maxDelayMs })
 
 /**
@@ -47,9 +47,9 @@ const pauseAfter = (attempt: number, { delayMs, maxDelayMs = delayMs }: RetryPol
  * `mayRetry` decides whether an error is retried. Default: always.
  */
 export async function retry<T>(
-  policy: RetryPolicy,
+  policy: RepeatPolicy,
   operation: (attempt: number) => T | Promise<T>,
-  options: RetryOptions & { readonly mayRetry?: (error: unknown) => boolean },
+  options: RepeatOptions & { readonly mayRetry?: (error: unknown) => boolean },
 ): Promise<T> {
   const { clock, signal, mayRetry = () => true } = options
   const untilMs = clock.monotonicMs() + (policy.timeoutMs ?? Infinity)

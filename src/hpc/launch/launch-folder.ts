@@ -214,7 +214,7 @@ export function newAllocationFolder(): LaunchFolder {
 const allocationPrefix = 'allocation-'
 
 /** Reads a growing file that may not exist yet. */
-export class FollowedFile {
+export class GrowingFile {
   readonly #path: string
   #position = 0
 

@@ -9,7 +9,7 @@ import { poll } from '../../runtime/retry.ts'
 import { type JobReport, neverStarts, phaseOf } from '../slurm/slurm-output.ts'
 import { isNoAnswer, isUnknownJob, type SlurmCommands } from '../slurm/slurm-commands.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
-import { FollowedFile, type LaunchFolder } from './launch-folder.ts'
+import { GrowingFile, type LaunchFolder } from './launch-folder.ts'
 
 /** How often the files are polled. Slurm is queried less often. */
 const pollIntervalMs = 100
@@ -42,8 +42,8 @@ export async function followJob(options: FollowOptions): Promise<LaunchEnd | nul
   const { jobId, folder, commands, clock, view, signal } = options
   const job = new SlurmJob(jobId, commands.withSignal(signal), clock)
   const watch = new RunWatch(job, folder, view)
-  const stdout = new FollowedFile(folder.file('stdout'))
-  const stderr = new FollowedFile(folder.file('stderr'))
+  const stdout = new GrowingFile(folder.file('stdout'))
+  const stderr = new GrowingFile(folder.file('stderr'))
   let endedMs: number | null = null
   const pollOnce = async (): Promise<LaunchEnd | undefined> => {
     // The exit code is read before the output. If there is one, the output is therefore complete.

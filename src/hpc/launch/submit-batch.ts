@@ -5,7 +5,7 @@
 
 import { spawn } from 'node:child_process'
 import type { Clock } from '../../foundation/clock.ts'
-import { poll, type RetryOptions } from '../../runtime/retry.ts'
+import { poll, type RepeatOptions } from '../../runtime/retry.ts'
 import { SchedulerError, type SlurmCommands, unexpectedOutput } from '../slurm/slurm-commands.ts'
 import type { LaunchFolder } from './launch-folder.ts'
 
@@ -122,7 +122,7 @@ const searchIntervalMs = 5000
 export async function withdrawRequest(
   folder: LaunchFolder,
   commands: SlurmCommands,
-  { clock, timeoutMs, signal }: RetryOptions & { readonly timeoutMs: number },
+  { clock, timeoutMs, signal }: RepeatOptions & { readonly timeoutMs: number },
 ): Promise<boolean> {
   const untilMs = clock.monotonicMs() + timeoutMs
   let answers = 0

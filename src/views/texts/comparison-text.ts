@@ -102,12 +102,12 @@ export function doneRate(data: RunOverview, name?: NameReport): number {
   return seconds > 0 ? ranCount / seconds : 0
 }
 
-interface Verdict {
+interface ComparisonVerdict {
   readonly severity: Severity
   readonly verdict: string
 }
 
-export interface ComparisonText extends Verdict {
+export interface ComparisonText extends ComparisonVerdict {
   /** The sentences. Those about what became slower come first. */
   readonly sentences: readonly string[]
 }
@@ -134,7 +134,7 @@ const lengthChange = ({ before, after }: RunPair): number =>
   before.durationSeconds > 0 ? after.durationSeconds / before.durationSeconds - 1 : 0
 
 /** Compares the lengths of two runs, which is possible only if both did the same work. */
-function compareRuns(pair: RunPair): Verdict {
+function compareRuns(pair: RunPair): ComparisonVerdict {
   const { before, after, common } = pair
   const [first, second] = [before, after].map((one) => secondsText(one.durationSeconds))
   if (common === 'work') {

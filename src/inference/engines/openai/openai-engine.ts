@@ -50,9 +50,9 @@ import {
   listOf,
   parseJson,
   getPath,
-  type ServerAddress,
+  type UpstreamAddress,
   textOr,
-  toServerAddress,
+  toUpstreamAddress,
   UpstreamLink,
   type UpstreamResponse,
 } from './upstream-link.ts'
@@ -89,7 +89,7 @@ export function createOpenAiEngine(options: OpenAiEngineOptions): AttachedEngine
   if (apiKey !== null && !/^[\x21-\x7e]+$/.test(apiKey)) {
     throw invalid('apiKey', 'printable ASCII without spaces', undefined)
   }
-  return new OpenAiEngine(options, toServerAddress(options.baseUrl))
+  return new OpenAiEngine(options, toUpstreamAddress(options.baseUrl))
 }
 
 const checks: OptionChecks<OpenAiEngineOptions> = {
@@ -158,7 +158,7 @@ class OpenAiEngine implements AttachedEngine {
   readonly capacity: EngineCapacity
   readonly proxy: EngineProxy
   readonly #options: OpenAiEngineOptions
-  readonly #address: ServerAddress
+  readonly #address: UpstreamAddress
   readonly #link: UpstreamLink
   readonly #lost = Promise.withResolvers<string>()
   /** Aborted when the engine is lost or closed. The reason is the error of all running requests. */
@@ -169,7 +169,7 @@ class OpenAiEngine implements AttachedEngine {
   #hasWarnedOfUsage = false
   #canTokenize = true
 
-  constructor(options: OpenAiEngineOptions, address: ServerAddress) {
+  constructor(options: OpenAiEngineOptions, address: UpstreamAddress) {
     const { apiKey, maxConcurrency } = options
     this.#options = options
     this.#address = address

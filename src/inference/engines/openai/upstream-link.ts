@@ -7,7 +7,7 @@ import { invalid } from '../../../foundation/options.ts'
 import { ignoredFieldsHeader } from '../../generation/fields/request-fields.ts'
 import { boundedWait } from '../../../foundation/promises.ts'
 
-export interface ServerAddress {
+export interface UpstreamAddress {
   readonly origin: string
   /** The path prefix of the API's endpoints, such as `/v1`. */
   readonly api: string
@@ -16,7 +16,7 @@ export interface ServerAddress {
 }
 
 /** Parses the address of a server. Without a path, `/v1` is assumed. */
-export function toServerAddress(baseUrl: string): ServerAddress {
+export function toUpstreamAddress(baseUrl: string): UpstreamAddress {
   const expected = 'an http or https URL without a user, a query or a fragment'
   const url = URL.parse(baseUrl)
   // The error does not quote the value, because an invalid URL may contain a password.
