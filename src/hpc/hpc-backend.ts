@@ -28,7 +28,7 @@ import type { TaskSpec } from '../tasks/spec.ts'
 import { AgentCluster } from './agents/agent-cluster.ts'
 import type { NodeAgents } from './agents/node-agents.ts'
 import type { Allocation, RankCommand } from './allocation.ts'
-import { AllocationWatch } from './allocation-watch.ts'
+import { AllocationWatch, LossReports } from './allocation-watch.ts'
 import { findNodes, type LaunchNodes } from './given-nodes.ts'
 import {
   type HpcBackendOptions,
@@ -36,7 +36,6 @@ import {
   resolveHpcOptions,
 } from './hpc-options.ts'
 import { newAllocationFolder } from './launch/launch-folder.ts'
-import { LossReports } from './loss-reports.ts'
 import { toAllocationFacts } from './pilots/pilot-options.ts'
 import { Pilots } from './pilots/pilots.ts'
 import { hasRanks, RankTasks, refuseRanks } from './ranks/rank-tasks.ts'

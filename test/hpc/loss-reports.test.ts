@@ -3,7 +3,7 @@ import type { Job, TaskReport } from '../../src/backends/backend.ts'
 import { WorkerLostError } from '../../src/foundation/errors.ts'
 import { ExecutableFailedError } from '../../src/foundation/task-errors.ts'
 import type { AllocationState } from '../../src/hpc/allocation.ts'
-import { LossReports } from '../../src/hpc/loss-reports.ts'
+import { LossReports } from '../../src/hpc/allocation-watch.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 
 const job = { uid: 'one' } as Job

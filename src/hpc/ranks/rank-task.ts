@@ -21,7 +21,7 @@ import type { RemoteProcess } from '../remote-process.ts'
 import { parseTemporaryRefusal } from '../slurm/slurm-output.ts'
 import { RankJob, type RankOwner } from './rank-job.ts'
 import type { RankWorkers } from './rank-turns.ts'
-import { rankStartedLine, newRendezvous, toStepCommand } from './rank-scripts.ts'
+import { rankStartedLine, newRendezvous, toStepCommand } from './rank-job.ts'
 
 export interface RankTaskParts {
   readonly job: Job
