@@ -5,7 +5,7 @@ import { randomFraction } from '../foundation/ids.ts'
 import type { Log } from '../foundation/log.ts'
 import { isThenable } from '../foundation/promises.ts'
 import { backOffDelay } from '../runtime/retry.ts'
-import type { RetryPolicy } from '../tasks/retries.ts'
+import type { RetryPolicy } from '../tasks/task-fields.ts'
 import type { Entry } from './entry.ts'
 
 export interface FailedAttempt {

@@ -18,7 +18,7 @@ import {
   invalid,
 } from '../foundation/options.ts'
 import { loadInferenceConfig, readInferenceConfig } from './config/config.ts'
-import { expectEngineOption, overrideNames, resolveOverrides } from './config/overrides.ts'
+import { expectEngineOption, overrideNames, resolveOverrides } from './config/read-tree.ts'
 import type {
   ConfigSections,
   InferenceConfig,

@@ -12,9 +12,8 @@ import {
   type TaskHolder,
   TaskRecord,
 } from './task-record.ts'
-import type { RetryPolicy } from './retries.ts'
+import { generateUid, type RetryPolicy, type TaskFields } from './task-fields.ts'
 import type { FinishReason } from './spec.ts'
-import { generateUid, type TaskFields } from './task-fields.ts'
 
 /** The `task_type` in events: a program, a function, or a prompt. */
 export type TaskKind = 'compute' | 'function' | 'ai'

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { decideRetry, delayAfter } from '../../src/core/retry-policy.ts'
-import { resolveRetries, type RetryOptions } from '../../src/tasks/retries.ts'
+import { resolveRetries, type RetryOptions } from '../../src/tasks/task-fields.ts'
 import { assertProperty } from '../property.ts'
 
 const half = (): number => 0.5

@@ -19,7 +19,7 @@ import {
   ConfigDocument,
 } from './config-tree.ts'
 import { resolveGuardrails } from './guardrail-config.ts'
-import { readEngineOption, resolveOverrides } from './overrides.ts'
+import { readEngineOption, readTree, resolveOverrides } from './read-tree.ts'
 import { findDescriptor, type EngineConfig, toEngineConfig } from '../engines/engines.ts'
 import type { DynamicWorkersConfig, HardwareConfig, LlmConfig } from './config-sections.ts'
 import type {
@@ -28,7 +28,6 @@ import type {
   InferenceConfig,
   InferenceOverrides,
 } from './inference-config.ts'
-import { readTree } from './read-tree.ts'
 import { createConfigSchema, type FileConfig } from './config-schema.ts'
 import type { Environment } from '../schema/config-fields.ts'
 import { Secret } from '../schema/secret.ts'

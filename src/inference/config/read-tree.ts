@@ -1,6 +1,11 @@
-/** Validates a configuration tree by a schema. One report contains all problems. */
+/**
+ * Validates a configuration tree by a schema, and by the same rules the backend options that take
+ * precedence over the file. One report contains all problems.
+ */
 
-import { findNearest } from '../../foundation/options.ts'
+import { expectInteger, expectKnownKeys, expectObject } from '../../foundation/options.ts'
+import { expectOneOf, expectString, findNearest } from '../../foundation/options.ts'
+import { type Environment, section, settingRanges } from '../schema/config-fields.ts'
 import { type Problem, findProblems } from '../schema/problems.ts'
 import {
   describeExpected,
@@ -15,14 +20,11 @@ import {
   getValueAt,
   type z,
 } from '../schema/schema.ts'
-import {
-  type ConfigNode,
-  type ConfigProblems,
-  type ScalarNode,
-  listScalars,
-  toPlainValue,
-} from './config-tree.ts'
-import { engines } from '../engines/engines.ts'
+import { type ConfigNode, ConfigProblems, listScalars, type ScalarNode } from './config-tree.ts'
+import { toConfigNode, toPlainValue } from './config-tree.ts'
+import { type EngineConfig, engineKinds, type EngineOption, engines } from '../engines/engines.ts'
+import { engineSection, toEngineConfig } from '../engines/engines.ts'
+import type { InferenceOverrides } from './inference-config.ts'
 
 /** Treats a key with an invalid value as missing, so that the rest can still be checked. */
 export function readTree<S extends z.ZodType>(
@@ -102,8 +104,8 @@ function omitPath(value: unknown, path: Path): unknown {
     : { ...others, [key]: omitPath(inner, rest) }
 }
 
-function explainEngineKey([section, key]: Path, value: unknown): string | undefined {
-  if (section !== 'engine') return undefined
+function explainEngineKey([name, key]: Path, value: unknown): string | undefined {
+  if (name !== 'engine') return undefined
   const owner = engines.find((engine) => Object.hasOwn(engine.section({}).shape, String(key)))
   if (owner === undefined) return undefined
   const kind = getValueAt(value, ['engine', 'kind']) ?? engines[0]?.kind
@@ -114,16 +116,72 @@ function explainEngineKey([section, key]: Path, value: unknown): string | undefi
 function explainSectionKey(path: Path, schema: Schema): string | undefined {
   const [key] = path
   if (path.length !== 1 || typeof key !== 'string') return undefined
-  const owned = listKeys(schema, {}).flatMap((section) => {
-    const sectionSchema = getSchemaAt(schema, [section], {})
+  const owned = listKeys(schema, {}).flatMap((sectionName) => {
+    const sectionSchema = getSchemaAt(schema, [sectionName], {})
     return sectionSchema === undefined
       ? []
-      : listKeys(sectionSchema, {}).map((name) => ({ section, name }))
+      : listKeys(sectionSchema, {}).map((name) => ({ sectionName, name }))
   })
   const nearestName = findNearest(
     key,
     owned.map(({ name }) => name),
   )
   const owner = owned.find(({ name }) => name === nearestName)
-  return owner && `unknown key, did you mean ${owner.section}.${owner.name}?`
+  return owner && `unknown key, did you mean ${owner.sectionName}.${owner.name}?`
+}
+
+const integerOptions = Object.keys(settingRanges) as (keyof typeof settingRanges)[]
+
+export const overrideNames = ['modelName', 'engine', ...integerOptions] as const
+
+/**
+ * Validates the overrides and omits `undefined` values. The keys of the engine are checked by
+ * `expectEngineOption`.
+ */
+export function resolveOverrides(overrides: InferenceOverrides): InferenceOverrides {
+  const given = expectObject('overrides', overrides)
+  expectKnownKeys('InferenceOverrides', given, overrideNames)
+  const resolved: { -readonly [K in keyof InferenceOverrides]: InferenceOverrides[K] } = {}
+  if (given['modelName'] !== undefined) {
+    resolved.modelName = expectString('modelName', given['modelName'])
+  }
+  for (const name of integerOptions) {
+    if (given[name] === undefined) continue
+    resolved[name] = expectInteger(name, given[name], settingRanges[name])
+  }
+  if (overrides.engine !== undefined) resolved.engine = overrides.engine
+  return resolved
+}
+
+/**
+ * The option replaces the file's `engine` section, unless it is a function or only repeats the
+ * kind.
+ */
+export function readEngineOption(
+  option: InferenceOverrides['engine'],
+  written: EngineConfig,
+  env: Environment,
+): EngineConfig {
+  if (option === undefined || typeof option === 'function') return written
+  if (option === written.kind) return written
+  return readOption(option, env)
+}
+
+/** If only a kind is given, checks only the kind, because the file may contain the other keys. */
+export function expectEngineOption(option: EngineOption, env: Environment): void {
+  if (typeof option === 'string') expectOneOf('engine', option, engineKinds())
+  else readOption(option, env)
+}
+
+function readOption(option: EngineOption, env: Environment): EngineConfig {
+  const given = typeof option === 'string' ? { kind: option } : expectObject('engine', option)
+  expectOneOf('engine', given['kind'], engineKinds())
+  const problems = new ConfigProblems({ kind: 'option' })
+  const keys = Object.entries(given).map(([name, value]) => {
+    return [name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`), value]
+  })
+  const tree = toConfigNode({ engine: Object.fromEntries(keys) })
+  const { engine } = readTree(section({ engine: engineSection(env) }), tree, problems)
+  problems.throwIfAny()
+  return toEngineConfig(engine)
 }

@@ -5,7 +5,7 @@ import {
   parseInferenceConfig as parse,
 } from '../../../src/inference/config/config.ts'
 import type { InferenceConfig } from '../../../src/inference/config/inference-config.ts'
-import { resolveOverrides } from '../../../src/inference/config/overrides.ts'
+import { resolveOverrides } from '../../../src/inference/config/read-tree.ts'
 
 interface ParseOptions extends Partial<ConfigContext> {
   readonly file: string
