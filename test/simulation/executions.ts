@@ -10,6 +10,8 @@ export interface TaskPlan {
   readonly priority: number
   /** The size of the value. Large values travel as objects of the store. */
   readonly valueBytes: number
+  /** The size of the arguments. Large ones travel as objects of the store. */
+  readonly inputBytes: number
 }
 
 type ExecutionState = 'running' | 'completed' | 'thrown' | 'canceled' | 'killed'

@@ -88,7 +88,7 @@ class Simulation {
     this.#seed = seed
     this.#random = new SeededRandom(seed)
     this.#onTrace = onTrace
-    const scenario = drawScenario(this.#random.fork())
+    const scenario = drawScenario(this.#random.fork(), new SeededRandom(-seed))
     this.#scenario = faults === undefined ? scenario : { ...scenario, faults }
     this.#executions = new Executions(this.#scenario.plans, this.#violate)
     this.#agents = this.#scenario.cores.map((cores, at) => this.#createAgent(`node-${at}`, cores))
@@ -328,7 +328,8 @@ class Simulation {
   }
 }
 
-function drawScenario(random: SeededRandom): Scenario {
+/** `inputRandom` draws the sizes of the arguments. */
+function drawScenario(random: SeededRandom, inputRandom: SeededRandom): Scenario {
   const cores = Array.from({ length: random.integer(1, 5) }, () => random.integer(1, 4))
   const times = {
     agentTimeoutSeconds: 60,
@@ -338,6 +339,7 @@ function drawScenario(random: SeededRandom): Scenario {
   const hasFailures = random.chance(0.5)
   const hasPriorities = random.chance(0.3)
   const hasLargeValues = random.chance(0.3)
+  const hasLargeInputs = inputRandom.chance(0.3)
   const plans = Array.from({ length: tasks }, (_, at): TaskPlan => {
     return {
       uid: `sim-${at}`,
@@ -346,6 +348,7 @@ function drawScenario(random: SeededRandom): Scenario {
       retries: random.integer(0, 3),
       priority: hasPriorities ? random.integer(-1, 1) : 0,
       valueBytes: hasLargeValues && random.chance(0.1) ? largeValueBytes : 10,
+      inputBytes: hasLargeInputs && inputRandom.chance(0.1) ? largeValueBytes : 0,
     }
   })
   const limits = { agents: cores.length, tasks, ...times }

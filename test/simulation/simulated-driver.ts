@@ -56,7 +56,7 @@ class SimulatedJob extends TaggedJob implements Job {
   readonly isRetry: boolean
   readonly spec: FunctionSpec
 
-  constructor({ uid, priority }: TaskPlan, attempt: number, isRetry: boolean) {
+  constructor({ uid, priority, inputBytes }: TaskPlan, attempt: number, isRetry: boolean) {
     super()
     this.uid = uid
     this.attempt = attempt
@@ -69,7 +69,7 @@ class SimulatedJob extends TaggedJob implements Job {
       resources: { cores: 1, gpus: 0, memoryMb: 0, ranks: 1 },
       workDir: null,
       definition: { module: 'file:///simulated.js', name: 'simulate' },
-      args: [],
+      args: [' '.repeat(inputBytes)],
     }
   }
 }
