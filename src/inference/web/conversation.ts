@@ -15,6 +15,8 @@ import {
 
 export interface Turn {
   readonly role: 'user' | 'assistant'
+  /** Who wrote the text: the model, or `You`. */
+  readonly author: string
   readonly text: string
   readonly reasoning: string
   /** The facts about an answer that has ended; empty before. */
@@ -89,7 +91,8 @@ export async function useKey(key: string): Promise<void> {
 }
 
 export async function ask(text: string): Promise<void> {
-  turns.value = [...turns.value, { role: 'user', text, reasoning: '', facts: '' }]
+  const question: Turn = { role: 'user', author: 'You', text, reasoning: '', facts: '' }
+  turns.value = [...turns.value, question]
   await answer()
 }
 
@@ -115,10 +118,12 @@ async function answer(): Promise<void> {
   problem.value = ''
   const question = turns.value
   const received = new ReceivedAnswer()
+  const { model: author } = settings.value
   const show = (facts: readonly string[]): void => {
-    if (turns.value.length === 0) return
+    if (turns.value.length === 0 || answering !== controller) return
     const { text, reasoning } = received
-    turns.value = [...question, { role: 'assistant', text, reasoning, facts: facts.join(' · ') }]
+    const turn = { role: 'assistant', author, text, reasoning, facts: facts.join(' · ') } as const
+    turns.value = [...question, turn]
   }
   show([])
   try {

@@ -131,11 +131,11 @@ const Welcome = () => (
 )
 
 function TurnView({ turn, isLast }: { readonly turn: Turn; readonly isLast: boolean }) {
-  const { role, text, reasoning, facts } = turn
+  const { role, author, text, reasoning, facts } = turn
   const isOpen = isLast && isAnswering.value
   return (
     <article class={role}>
-      <h2>{role === 'user' ? 'You' : settings.value.model}</h2>
+      <h2>{author}</h2>
       {reasoning === '' ? null : (
         <details class="reasoning" open={isOpen && text === ''}>
           <summary>Reasoning</summary>

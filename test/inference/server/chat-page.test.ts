@@ -148,11 +148,24 @@ needs(chromium)('Stop ends the request, and Again repeats it', async () => {
   expect(problems).toEqual([])
 })
 
+needs(chromium)('an answer keeps the name of its model when another one is chosen', async () => {
+  const { page, generator } = await openPage(explain, { models: ['tiny', 'other'] })
+  await say(page, 'hello')
+  await endOfAnswer(page)
+  await page.selectOption('select', 'other')
+  await say(page, 'hello again')
+  await page.locator('.assistant').nth(1).locator('footer').waitFor()
+  const names = await page.locator('article h2').allTextContents()
+  expect(names).toEqual(['You', 'tiny', 'You', 'other'])
+  expect(generator.requests.length).toBe(2)
+})
+
 needs(chromium)('the page asks for a key, and keeps it in the tab', async () => {
   const { page, generator, problems } = await openPage(explain, { apiKey: 'open sesame' })
   await page.fill('input[name=key]', 'wrong')
   await page.click('button:text("Use this key")')
   await waitForText(page, '[role=alert]', 'The API key is wrong')
+  expect(await violationsOf(page, null)).toEqual([])
   await page.fill('input[name=key]', 'open sesame')
   await page.click('button:text("Use this key")')
   await page.locator('input[name=key]').waitFor({ state: 'detached' })
@@ -174,6 +187,7 @@ needs(chromium)('the page shows an error of the server, and tries again', async 
   await say(page, 'hello')
   await waitForText(page, '[role=alert]', /\w/)
   expect(await page.locator('article footer').textContent()).toBe('failed')
+  expect(await violationsOf(page, null)).toEqual([])
   isBroken = false
   await page.click('button:text("Try again")')
   await waitForText(page, 'article footer', '21 tokens')
