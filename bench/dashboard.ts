@@ -74,7 +74,8 @@ async function reportPage(): Promise<void> {
     })
     const zoomed = await measureSteps(page, zoom)
     const brushed = await measureSteps(page, brush)
-    const memory = memoryOf(server)
+    const memory = memoryOf(server, 'VmRSS')
+    const peak = memoryOf(server, 'VmHWM')
     const unread = await measureUnread(page, server)
     table(
       [`a record of ${tasks.toLocaleString('en')} tasks`, 'measured', 'wanted'],
@@ -87,6 +88,7 @@ async function reportPage(): Promise<void> {
         ['p95 of a frame while selecting', milliseconds(brushed.frames), '50 ms'],
         ['p95 of an answer while selecting', milliseconds(brushed.answers), '100 ms'],
         ['memory of the server', `${Math.round(memory)} MB`, '500 MB'],
+        ['most memory of the server', `${Math.round(peak)} MB`, '500 MB'],
         ['memory for a viewer that never reads', `${unread.toFixed(2)} MB`, '1 MiB'],
         ['the page, gzipped', `${Math.round(pageBytes() / 1000)} kB`, '150 KB'],
       ],
@@ -178,10 +180,10 @@ function milliseconds(values: readonly number[]): string {
   return `${p95.toFixed(0)} ms (p50 ${median(values).toFixed(0)} ms)`
 }
 
-/** Resident memory in MB. */
-function memoryOf({ pid }: ChildProcess): number {
+/** Resident memory in MB: at the moment, or the most until now. */
+function memoryOf({ pid }: ChildProcess, key: 'VmRSS' | 'VmHWM'): number {
   const status = readFileSync(`/proc/${pid}/status`, 'utf8')
-  return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1000
+  return Number(new RegExp(String.raw`${key}:\s+(\d+)`).exec(status)?.[1]) / 1000
 }
 
 /** Opens viewers that ask for views and never read. Returns the memory per viewer in MB. */
@@ -197,7 +199,7 @@ async function measureUnread(page: Page, server: ChildProcess): Promise<number> 
     'content-type: application/json',
     `content-length: ${body.length}`,
   ]
-  const before = memoryOf(server)
+  const before = memoryOf(server, 'VmRSS')
   const sockets = Array.from({ length: unreadViewers }, () => connect(Number(port), hostname))
   for (const socket of sockets) socket.pause().write(`${head.join('\r\n')}\r\n\r\n${body}`)
   // The server has answered the viewers before it answers this page.
@@ -205,7 +207,7 @@ async function measureUnread(page: Page, server: ChildProcess): Promise<number> 
     await page.reload()
     await page.waitForSelector('.plot')
   }
-  const added = memoryOf(server) - before
+  const added = memoryOf(server, 'VmRSS') - before
   for (const socket of sockets) socket.destroy()
   return added / unreadViewers
 }

@@ -91,16 +91,23 @@ export function createRows(kind: ColumnKind, size: number, earlier?: Block): Blo
   if (earlier === undefined) return new Rows(size)
   const { buffer } = earlier
   if (buffer.byteLength >= size * Rows.BYTES_PER_ELEMENT) return new Rows(buffer, 0, size).fill(0)
-  // Frees the memory now. A garbage collection might be much later.
-  if (buffer instanceof ArrayBuffer) buffer.transfer(0)
+  freeRows(earlier)
   const room = Math.ceil(size * 1.25) * Rows.BYTES_PER_ELEMENT
   return new Rows(new ArrayBuffer(room), 0, size)
 }
 
-/** Creates a column with these rows. */
+/**
+ * Frees the memory of an array now, because a garbage collection might be much later. The array
+ * must not be used any more.
+ */
+export function freeRows({ buffer }: ArrayBufferView): void {
+  if (buffer instanceof ArrayBuffer) buffer.transfer(0)
+}
+
+/** Creates a column with these rows. Other threads cannot read it. */
 export function toColumn(kind: ColumnKind, values: ArrayLike<number>): Column {
   const count = Math.ceil(values.length / blockRows)
-  const rows = createNumbers(kind, count * blockRows)
+  const rows = createRows(kind, count * blockRows)
   rows.set(values)
   const blockAt = (_: unknown, at: number): Block =>
     rows.subarray(at * blockRows, (at + 1) * blockRows)

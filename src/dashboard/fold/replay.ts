@@ -12,6 +12,8 @@ interface PastRun {
 
 /** The maximum number of kept runs, because each takes as much memory as the whole run. */
 const maxKept = 2
+/** Runs with more tasks than this are not kept while another time is read. */
+const defaultMaxTasks = 250_000
 
 /**
  * Reads and keeps runs by the requested time. All panels of a page request the same time, but
@@ -19,13 +21,17 @@ const maxKept = 2
  */
 export class Replay {
   readonly #path: string
+  readonly #maxTasks: number
   readonly #runs = new Map<number, SharedResult<PastRun>>()
   /** The times of the kept runs, in the order of reading. */
   readonly #keptTimes: number[] = []
   #lastReading: Promise<unknown> = Promise.resolve()
+  /** The number of tasks in the run that was read last. */
+  #lastTasks = 0
 
-  constructor(path: string) {
+  constructor(path: string, maxTasks = defaultMaxTasks) {
     this.#path = path
+    this.#maxTasks = maxTasks
   }
 
   /** Reads the run for one time after another. Ends a reading once nobody waits for it any more. */
@@ -48,10 +54,16 @@ export class Replay {
 
   async #readUntil(until: number, signal: AbortSignal): Promise<PastRun> {
     signal.throwIfAborted()
+    if (this.#lastTasks > this.#maxTasks) this.#forgetKept()
     const ring = new EventRing()
     const onEvent = (event: ViewEvent): void => ring.add(event)
     const views = await readViews(this.#path, { until, signal, onEvent })
+    this.#lastTasks = views.pass.counts.totals.tasks
     return { views, events: ring.latest }
+  }
+
+  #forgetKept(): void {
+    for (const time of this.#keptTimes.splice(0)) this.#runs.delete(time)
   }
 
   /** Removes a failed reading. After a successful one, removes the oldest run above the limit. */

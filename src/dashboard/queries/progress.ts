@@ -11,12 +11,11 @@ import type { Filter, ProgressView } from '../protocol.ts'
 import { createTaskFilter, type TaskFilter } from './selection.ts'
 import { describeNotShown, shownText } from './shown-texts.ts'
 import type { RunMoment } from './run-moment.ts'
-import { ValuesByGroup } from './values-by-group.ts'
+import { valuesByGroup as found } from './values-by-group.ts'
 
 type NameRow = ProgressView['names'][number]
 
 const maxNames = 500
-const found = new ValuesByGroup()
 
 /** Names with most tasks come first. */
 export function showProgress(moment: RunMoment, filter: Filter): ProgressView {

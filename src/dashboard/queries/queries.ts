@@ -26,11 +26,20 @@ import { showTask } from './drawer/drawer.ts'
 import { showTasks } from './tasks/tasks.ts'
 import { showWorkers } from './nodes/workers.ts'
 
+/**
+ * The flat columns of the pass that was queried last: of the whole run, or of an earlier time. They
+ * share their memory, because each takes 66 MB for a million tasks.
+ */
+interface SharedColumns {
+  owner: RunPass | null
+  events: number
+  columns: RunColumns | undefined
+}
+
 /** Cached results for a pass (the state of all views). They are valid until the pass changes. */
 interface PassCache {
   readonly texts: RunTexts
-  events: number
-  columns: RunColumns | undefined
+  readonly shared: SharedColumns
   /** The run at the time that was replayed last; `null` if it must be read from the record. */
   past: { readonly at: number; readonly events: number; readonly pass: RunPass | null } | null
 }
@@ -38,14 +47,11 @@ interface PassCache {
 const caches = new WeakMap<RunPass, PassCache>()
 
 function findCache(pass: RunPass): PassCache {
-  const known = caches.get(pass)
-  if (known !== undefined) return known
-  return addCache(pass, true)
+  return caches.get(pass) ?? addCache(pass, { owner: null, events: 0, columns: undefined }, true)
 }
 
-function addCache(pass: RunPass, mayPlan: boolean): PassCache {
-  const texts = new RunTexts({ mayPlan })
-  const added = { texts, events: -1, columns: undefined, past: null }
+function addCache(pass: RunPass, shared: SharedColumns, mayPlan: boolean): PassCache {
+  const added = { texts: new RunTexts({ mayPlan }), shared, past: null }
   caches.set(pass, added)
   return added
 }
@@ -53,12 +59,16 @@ function addCache(pass: RunPass, mayPlan: boolean): PassCache {
 /** Changes when an answer may have changed although the pass has not. */
 export const answersRevision = (pass: RunPass): number => caches.get(pass)?.texts.revision ?? 0
 
-function createMoment(source: QuerySource, cache: PassCache): RunMoment {
+function createMoment(source: QuerySource, { shared }: PassCache): RunMoment {
   const { pass } = source
   const { events } = pass.counts
-  if (cache.events !== events) cache.columns = collectColumns(pass, cache.columns)
-  cache.events = events
-  return new RunMoment(source, (cache.columns ??= collectColumns(pass)))
+  const isCurrent = shared.owner === pass && shared.events === events
+  const columns =
+    isCurrent && shared.columns !== undefined
+      ? shared.columns
+      : collectColumns(pass, shared.columns)
+  Object.assign(shared, { owner: pass, events, columns })
+  return new RunMoment(source, columns)
 }
 
 /** The source as it was at an earlier time. All panels ask for the same time. */
@@ -67,17 +77,21 @@ async function findPast(source: QuerySource, at: number): Promise<QuerySource> {
   const { events } = source.pass.counts
   if (cache.past?.at !== at || cache.past.events !== events) {
     cache.past = null
-    // The columns of the whole run are not needed while an earlier time is shown.
-    cache.columns = undefined
-    cache.events = -1
     const pass = createPastPass(source.pass, at)
-    if (pass !== null) addCache(pass, false)
+    if (pass !== null) addCache(pass, cache.shared, false)
     cache.past = { at, events, pass }
   }
   const { pass } = cache.past
-  if (pass === null) return await source.at(at)
+  if (pass === null) return await findRead(source, at)
   const known = source.events.filter(({ event_time: time }) => time <= at)
   return { ...source, pass, now: at, state: 'running', events: known }
+}
+
+/** The run until that time, read from its record. */
+async function findRead(source: QuerySource, at: number): Promise<QuerySource> {
+  const past = await source.at(at)
+  if (!caches.has(past.pass)) addCache(past.pass, findCache(source.pass).shared, true)
+  return past
 }
 
 /** Rejects if the query cannot be answered. The page shows the message. */

@@ -1,9 +1,9 @@
 /**
- * Values of rows by group, such as the durations of tasks by name. The next query reuses their
- * memory, because new arrays would create much garbage while a user selects a time range.
+ * Values of rows by group, such as the durations of tasks by name. All queries use the same memory,
+ * because new arrays would create much garbage while a user selects a time range.
  */
 
-export class ValuesByGroup {
+class ValuesByGroup {
   #rows = new Uint32Array(0)
   #values = new Float64Array(0)
   #size = 0
@@ -45,3 +45,6 @@ export class ValuesByGroup {
     })
   }
 }
+
+/** Each query begins with `start`. */
+export const valuesByGroup = new ValuesByGroup()

@@ -4,7 +4,8 @@
  */
 
 import { createRunPass, type RunPass, type RunStates } from '../all-panels.ts'
-import { type Block, type Column, type ColumnKind, toArray, toColumn, valueAt } from '../columns.ts'
+import { type Block, type Column, type ColumnKind, freeRows } from '../columns.ts'
+import { toArray, toColumn, valueAt } from '../columns.ts'
 import { listStageTimes } from '../bounds/task-times.ts'
 import { isPresent, sizeOf, type SlotNode } from '../bounds/slots.ts'
 import { countStage, createTotals, hasEnded, stages, type TaskTotals } from '../lifecycle.ts'
@@ -87,6 +88,7 @@ function cutStages({ counts, states }: RunPass, until: number): PastStages {
     }
     passed[task] = mask
   }
+  for (const rows of [known, routing, handover, ...Object.values(reached)]) freeRows(rows)
   return { passed, totals }
 }
 
@@ -113,7 +115,9 @@ function cutLanes({ lanes }: Panels, until: number, at: number): Panels['lanes']
   const cut = (kind: ColumnKind, values: Block): Column => {
     const found = new Float64Array(count)
     for (let row = 0; row < count; row++) found[row] = values[kept[row] ?? 0] ?? 0
-    return toColumn(kind, found)
+    const column = toColumn(kind, found)
+    for (const one of [found, values]) freeRows(one)
+    return column
   }
   return {
     ...lanes,

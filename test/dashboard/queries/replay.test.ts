@@ -60,6 +60,20 @@ it('a replayed time shows what a pass up to that time shows', async () => {
   )
 })
 
+it('viewers of two times and of the whole run, in turn, each see their own', async () => {
+  await assertProperty(
+    fc.asyncProperty(runs, fc.nat(80), fc.nat(80), async (events, one, other) => {
+      const end = viewEvent('SessionEnded', null, { event_time: 1000 })
+      const create = (): ReturnType<typeof sourceOf> => sourceOf([...events, end])
+      const shared = create()
+      for (const at of [undefined, one, other, undefined, one]) {
+        expect(await showAll(shared, at)).toEqual(await showAll(create(), at))
+      }
+    }),
+    { numRuns: 30, longRuns: 2000 },
+  )
+})
+
 it('a replay tells when the whole run began and ended, also before its first event', async () => {
   const events = [100, 107].map((time) => viewEvent('Custom', null, { event_time: time }))
   for (const at of [50, 100, 103]) {
@@ -97,6 +111,14 @@ it('readings for two times do not stop each other', async () => {
   expect(read.map(({ views }) => views.pass.counts.totals.completed)).toEqual([1, 2, 1])
   expect(read[2]).toBe(read[0])
   expect(await replay.read(start + 4, never)).toBe(read[0])
+})
+
+it('a replay of a large run does not keep a time while it reads another one', async () => {
+  const replay = new Replay(endedRecord(3), 2)
+  const first = await replay.read(1e12, never)
+  expect(await replay.read(1e12, never)).toBe(first)
+  await replay.read(2e12, never)
+  expect(await replay.read(1e12, never)).not.toBe(first)
 })
 
 it('a time whose readers have left can be read again', async () => {

@@ -7,10 +7,9 @@ import type { Filter, InsideName } from '../../protocol.ts'
 import { shownText } from '../shown-texts.ts'
 import type { RunMoment } from '../run-moment.ts'
 import { createAttemptFilter } from '../selection.ts'
-import { ValuesByGroup } from '../values-by-group.ts'
+import { valuesByGroup as found } from '../values-by-group.ts'
 
 const maxNames = 200
-const found = new ValuesByGroup()
 
 /**
  * Returns the names whose attempts overlap the range. Names with the most time in the range come

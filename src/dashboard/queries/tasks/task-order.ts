@@ -2,6 +2,7 @@
  * Sorts the tasks of one page of the table, in linear time for a million tasks. Pure.
  */
 
+import { freeRows } from '../../../views/columns.ts'
 import { select } from '../../../views/stats.ts'
 
 /** The order of tasks by a number per task. */
@@ -35,6 +36,7 @@ export function sortPage(tasks: Uint32Array, { keys, compare }: TaskOrder, page:
   const low = values[first] ?? 0
   select(values, first, count - 1, last - 1)
   const high = values[last - 1] ?? 0
+  freeRows(values)
   let countBelow = 0
   const [equalLow, between, equalHigh]: [number[], number[], number[]] = [[], [], []]
   for (let at = 0; at < count; at++) {
@@ -47,6 +49,7 @@ export function sortPage(tasks: Uint32Array, { keys, compare }: TaskOrder, page:
     compare === null ? a - b : sign * compare(tasks[a] ?? 0, tasks[b] ?? 0) || a - b
   between.sort((a, b) => (signed[a] ?? 0) - (signed[b] ?? 0) || compareTasks(a, b))
   if (compare !== null) for (const equal of [equalLow, equalHigh]) equal.sort(compareTasks)
+  freeRows(signed)
   const rows = [...equalLow.slice(first - countBelow, last - countBelow), ...between, ...equalHigh]
   return rows.slice(0, last - first).map((at) => tasks[at] ?? 0)
 }

@@ -1,6 +1,6 @@
 /** The table of tasks: selected by the query bar, sorted by any column, one page at a time. */
 
-import type { TextIndex } from '../../../views/columns.ts'
+import { freeRows, type TextIndex } from '../../../views/columns.ts'
 import { type TaskView, viewTask } from '../../../views/tasks.ts'
 import type { Filter, TaskRowView, TasksPanelView, TasksPart } from '../../protocol.ts'
 import type { RunMoment } from '../run-moment.ts'
@@ -32,12 +32,23 @@ export function showTasks(moment: RunMoment, filter: Filter, part: TasksPart): T
   }
   const selected = found.subarray(0, matching)
   const shown =
-    part.sort === 'order'
-      ? cutPage(selected, page)
-      : sortPage(selected, orders[part.sort](moment), page)
+    part.sort === 'order' ? cutPage(selected, page) : sort(moment, selected, part.sort, page)
+  freeRows(found)
   const stateOf = createStateReader(moment)
   const rows = shown.map((task) => toRow(moment, stateOf, viewTask(moment.pass, task, moment.now)))
   return { rows, matching, total, problem: parsed.problem }
+}
+
+function sort(
+  moment: RunMoment,
+  tasks: Uint32Array,
+  column: keyof typeof orders,
+  page: Page,
+): number[] {
+  const order = orders[column](moment)
+  const sorted = sortPage(tasks, order, page)
+  freeRows(order.keys)
+  return sorted
 }
 
 function cutPage(tasks: Uint32Array, { offset, limit, isDescending }: Page): number[] {
@@ -74,6 +85,7 @@ function toOrder(tasks: number, keyOf: (task: number) => number): TaskOrder {
 function toTextOrder(tasks: number, index: TextIndex, rowOf: (task: number) => number): TaskOrder {
   const keyOfRow = textKeys(index)
   const { keys } = toOrder(tasks, (task) => keyOfRow[rowOf(task)] ?? Number.NaN)
+  freeRows(keyOfRow)
   const compare = (a: number, b: number): number => {
     const [one, other] = [rowOf(a), rowOf(b)]
     return one === other ? 0 : compareTexts(index, one, other)

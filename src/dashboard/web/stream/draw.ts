@@ -113,7 +113,7 @@ function drawCell(context: CanvasRenderingContext2D, cell: StreamCell, drawing: 
   const seconds = cell.end - cell.start
   const share = seconds > 0 ? Math.min(1, cell.busySeconds / seconds) : 1
   const height = Math.max(1.5, full * share)
-  const foot = cell.failed === 0 ? 0 : Math.max(2, (height * cell.failed) / cell.attempts)
+  const foot = cell.failed === 0 ? 0 : Math.max(1, (height * cell.failed) / cell.attempts)
   const bottom = (cell.row + 1) * rowHeight - marginOf(rowHeight)
   const size = Math.max(0.5, right - left)
   context.fillStyle = colours.names[0] ?? colours.muted

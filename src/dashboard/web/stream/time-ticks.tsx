@@ -6,6 +6,8 @@ import { axis, type TimeAxis, plotWidth, ticksOf, unfolded, visible } from '../s
 
 const labelWidth = 72
 const markWidth = 80
+/** The width of a character of a label. */
+const digitWidth = 7
 
 export function TimeTicks() {
   const [whole, { from, to }] = [axis.value, visible.value]
@@ -22,7 +24,7 @@ export function TimeTicks() {
   if (whole === null) return null
   const all = ticksOf(whole, from, to, Math.max(2, Math.floor(width / labelWidth)))
   const pixel = (to - from) / Math.max(1, width)
-  const ticks = all.filter(({ position }) => !isCovered(whole, position, pixel, to))
+  const ticks = all.filter((tick) => !isCovered(whole, tick, pixel, to))
   const left = (position: number): string => `${(100 * (position - from)) / (to - from)}%`
   return (
     <div class="ticks" ref={box}>
@@ -37,8 +39,13 @@ export function TimeTicks() {
 }
 
 /** Whether a label would be cut at the right end, or is below the mark of a folded time. */
-function isCovered(whole: TimeAxis, position: number, pixel: number, to: number): boolean {
-  if (position + 30 * pixel > to) return true
+function isCovered(
+  whole: TimeAxis,
+  { position, label }: { readonly position: number; readonly label: string },
+  pixel: number,
+  to: number,
+): boolean {
+  if (position + (6 + digitWidth * label.length) * pixel > to) return true
   return whole.folds.some(({ at }) => {
     const away = (position - at - whole.foldLength / 2) / pixel
     return away > -markWidth / 2 - labelWidth / 2 && away < markWidth / 2
