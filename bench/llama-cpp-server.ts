@@ -4,7 +4,7 @@
  */
 
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
-import { existsSync, mkdirSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -25,6 +25,7 @@ export function buildLlamaServer(): string {
   mkdirSync(cache, { recursive: true })
   process.stderr.write('building llama.cpp’s server\n')
   if (!existsSync(source)) call('git', ['clone', '-q', bundle, source])
+  keepTileSettings(join(source, 'ggml', 'src', 'ggml-cpu', 'amx', 'mmq.cpp'))
   const options = ['TESTS=OFF', 'EXAMPLES=OFF', 'APP=OFF', 'UI=OFF'].map(
     (it) => `-DLLAMA_BUILD_${it}`,
   )
@@ -43,6 +44,14 @@ export function buildLlamaServer(): string {
     String(availableParallelism()),
   ])
   return program
+}
+
+/** Without this, GCC 12 removes the settings of AMX's tiles, and the server ends with SIGILL. */
+function keepTileSettings(path: string): void {
+  const load = '\n    _tile_loadconfig(&tc);'
+  const barrier = '\n    __asm__ volatile("" : : "r"(&tc) : "memory");'
+  const text = readFileSync(path, 'utf8')
+  if (!text.includes(barrier)) writeFileSync(path, text.replace(load, `${barrier}${load}`))
 }
 
 export interface LlamaServer {

@@ -15,12 +15,12 @@ import { answerOf } from './inference-serving.ts'
 import { buildLlamaServer, startLlamaServer } from './llama-cpp-server.ts'
 import { familyCpu } from './process-cpu.ts'
 
-const runs = Number(process.env['RUNS'] ?? 3)
+const runs = Number(process.env['RUNS'] ?? 5)
 const cores = availableParallelism()
 const numbersOf = (name: string, usual: readonly number[]): ReadonlySet<number> =>
   new Set(process.env[name]?.split(',').map(Number) ?? usual)
 /** `THREADS=1 CLIENTS=16` measures one row. */
-const threadCounts = numbersOf('THREADS', [Math.max(1, cores - 1), cores])
+const threadCounts = numbersOf('THREADS', [1, cores])
 const clientCounts = numbersOf('CLIENTS', [1, 16, 64])
 const root = fileURLToPath(new URL('../', import.meta.url))
 const contextLength = 256
@@ -65,13 +65,25 @@ interface Settings {
   readonly clients: number
 }
 
+/** What the settings fix of the engine, which chooses the rest. */
+interface Variant {
+  readonly name: string
+  readonly env?: Readonly<Record<string, string>>
+  readonly choosesThreads?: boolean
+}
+
+const threadsChosen: Variant = { name: 'default', choosesThreads: true }
+const threadsFixed: Variant = { name: 'threads fixed' }
+const flashOn: Variant = { name: 'flash attention on', env: { FLASH: 'true' } }
+const flashOff: Variant = { name: 'flash attention off', env: { FLASH: 'false' } }
+
 async function startOurs(
   { model, threads, clients }: Settings,
-  usesFlash: boolean,
+  { env, choosesThreads = false }: Variant,
 ): Promise<Running> {
   const program = join(root, 'bench', 'fixtures', 'llama-backend.ts')
-  const args = [model, threads, clients, contextLength].map(String)
-  const child = fork(program, args, { env: { ...process.env, FLASH: usesFlash ? '1' : '0' } })
+  const args = [model, choosesThreads ? 0 : threads, clients, contextLength].map(String)
+  const child = fork(program, args, { env: { ...process.env, ...env } })
   process.once('exit', () => child.kill())
   const { port } = await answerOf<{ port: number }>(child)
   return toRunning(child, port)
@@ -126,10 +138,11 @@ const rows: (string | number)[][] = []
 for (const threads of threadCounts) {
   for (const clients of clientCounts) {
     const settings = { model, threads, clients }
-    const servers = [
-      { attention: 'default', server: await startOurs(settings, false), rates: new Array<Rate>() },
-      { attention: 'flash', server: await startOurs(settings, true), rates: new Array<Rate>() },
-    ]
+    const variants = [...(threads > 1 ? [threadsChosen] : []), threadsFixed, flashOn, flashOff]
+    const servers: { name: string; server: Running; rates: Rate[] }[] = []
+    for (const variant of variants) {
+      servers.push({ name: variant.name, server: await startOurs(settings, variant), rates: [] })
+    }
     const theirs = { server: await startTheirs(settings), rates: new Array<Rate>() }
     const all = [...servers, theirs]
     // The first round of each server warms up.
@@ -140,7 +153,7 @@ for (const threads of threadCounts) {
       }
     }
     for (const { server } of all) await server.stop()
-    for (const { attention, rates } of servers) {
+    for (const { name, rates } of servers) {
       const numbers = (['perSecond', 'perCpuSecond'] as const).flatMap((key) => {
         const [our, their] = [
           median(rates.map((it) => it[key])),
@@ -148,8 +161,8 @@ for (const threads of threadCounts) {
         ]
         return [our.toFixed(0), their.toFixed(0), (our / their).toFixed(2)]
       })
-      const min = clients === 1 ? '≥ 0.9' : '≥ 1'
-      rows.push([threads, clients, attention, ...numbers, threads === cores ? 'reported' : min])
+      const min = threads === 1 ? '≥ 1' : '≥ 0.9'
+      rows.push([threads, clients, name, ...numbers, name === variants[0]?.name ? min : 'reported'])
       onProgress(rows.at(-1)?.join(' | ') ?? '')
     }
   }
@@ -162,12 +175,12 @@ const heads = [
   'llama-server',
   'ratio',
 ]
-table(['threads', 'clients', 'attention', ...heads, 'wanted'], rows)
+table(['threads', 'clients', 'settings', ...heads, 'wanted'], rows)
 
 const repeatedRows: (string | number)[][] = []
 for (const threads of threadCounts) {
   const settings = { model, threads, clients: 16 }
-  const [ours, theirs] = [await startOurs(settings, false), await startTheirs(settings)]
+  const [ours, theirs] = [await startOurs(settings, threadsFixed), await startTheirs(settings)]
   const [our, their] = [await measureRepeated(ours), await measureRepeated(theirs)]
   await ours.stop()
   await theirs.stop()

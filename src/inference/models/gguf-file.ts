@@ -34,7 +34,7 @@ const valueBytes = [1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8]
  * Reads the integers that describe the architecture of a model, such as `block_count`. Of a list,
  * the largest number is returned. Reads only the beginning of the file.
  */
-export async function readGgufNumbers(path: string): Promise<ReadonlyMap<string, number>> {
+async function readGgufNumbers(path: string): Promise<ReadonlyMap<string, number>> {
   await using file = await openRegularFile(path)
   const { buffer, bytesRead } = await file.read(Buffer.alloc(headBytes), 0, headBytes, 0)
   return readNumbers(buffer.subarray(0, bytesRead))
@@ -70,4 +70,26 @@ function readNumbers(bytes: Buffer): ReadonlyMap<string, number> {
     if (largest !== null) numbers.set(key.slice(key.indexOf('.') + 1), largest)
   }
   return numbers
+}
+
+/** llama.cpp keeps keys and values as 16-bit numbers. */
+const bytesPerNumber = 2
+/** A second context is created only if its keys and values take no more than this. */
+export const maxSecondCacheBytes = 256 * 2 ** 20
+
+/** Rejects if the file cannot be read. */
+export async function estimateCacheBytes(
+  modelPath: string,
+  { sequences, maxLength }: { readonly sequences: number; readonly maxLength: number },
+): Promise<number> {
+  const numbers = await readGgufNumbers(modelPath)
+  const get = (name: string, otherwise: number): number => numbers.get(name) ?? otherwise
+  const heads = get('attention.head_count', 1)
+  const size = get('embedding_length', 0) / heads
+  const length = Math.min(maxLength, get('context_length', maxLength))
+  const perToken =
+    get('block_count', 0) *
+    get('attention.head_count_kv', heads) *
+    (get('attention.key_length', size) + get('attention.value_length', size))
+  return length * sequences * perToken * bytesPerNumber
 }

@@ -11,7 +11,7 @@ import { errnoOf, messageOf } from '../../../foundation/errors.ts'
 import { llamaVersion } from '../../../foundation/version.ts'
 import { importPeer } from '../../../runtime/import-peer.ts'
 import { toUnitVector } from '../../generation/fields/unit-vector.ts'
-import { findModelProblem, modelFileHint } from '../../models/gguf-file.ts'
+import { estimateCacheBytes, findModelProblem, modelFileHint } from '../../models/gguf-file.ts'
 import { createDirectSlots } from './evaluation/direct-slots.ts'
 import { chooseCpuAttention, readCpuFlags } from './evaluation/cpu-attention.ts'
 import { NativeContext } from './evaluation/native-context.ts'
@@ -20,9 +20,11 @@ import { GrammarCache } from './grammar/next-characters.ts'
 import { type ChatTemplate, createChatTemplate } from './templates/chat-template.ts'
 import { toGrammar } from './grammar/output-grammar.ts'
 import type { LoadRequest, LoadProgress } from './protocol.ts'
+import { hasWaited, readCoreTime } from './tuning/core-time.ts'
 import { measure, probeSize } from './tuning/measurement.ts'
 import { tune, type TunedSettings } from './tuning/tune.ts'
 import {
+  type Attention,
   chooseTuning,
   excessWarning,
   type FixedSettings,
@@ -149,22 +151,26 @@ async function createEmbeddingRuntime(
 async function createRuntime(loaded: LoadedModel, request: LoadRequest): Promise<LlamaRuntime> {
   const { model, maxThreads } = loaded
   const contextLength = findContextLength(model, request)
-  const { tuning, report } = await tuneModel(loaded, request)
+  const { tuning, report } = await tuneModel(loaded, request, contextLength)
   const size = { sequences: request.sequences, contextLength, batchSize: tuning.batchSize }
   const isFree = model.llama.gpu !== false && request.flashAttention === 'auto'
-  const usesFlash = isFree ? null : tuning.usesFlash
-  const context = await guardMemory(request, contextLength, () =>
-    createContext(model, size, usesFlash, request.adapterPath),
-  )
+  const contexts: NativeContext[] = []
+  for (const usesFlash of isFree ? [null] : toFlashOptions(tuning.attention)) {
+    const context = await guardMemory(request, contextLength, () =>
+      createContext(model, size, usesFlash, request.adapterPath),
+    )
+    contexts.push(new NativeContext(model, context, tuning.threads))
+  }
   const vocabulary = createVocabulary(model)
-  const native = new NativeContext(model, context, tuning.threads)
+  const [slots = [], longSlots = []] = createDirectSlots(contexts, vocabulary, request.sequences)
   const grammars = new GrammarCache()
   return {
     threadWarning: excessWarning(maxThreads, availableParallelism()),
     tuningReport: report,
     contextLength,
     batchSize: tuning.batchSize,
-    slots: createDirectSlots(native, vocabulary, request.sequences),
+    slots,
+    longSlots,
     vocabulary,
     template: createTemplate(model),
     createGrammar(format) {
@@ -174,6 +180,12 @@ async function createRuntime(loaded: LoadedModel, request: LoadRequest): Promise
       return grammar
     },
   }
+}
+
+/** The context for short texts is the first. */
+function toFlashOptions(attention: Attention): boolean[] {
+  if (attention === 'both') return [true, false]
+  return [attention === 'flash']
 }
 
 async function importLibrary(): Promise<Library> {
@@ -240,21 +252,27 @@ async function findModel(
  * Finds the fastest settings by measuring, unless a GPU computes or more threads are requested than
  * cores are available.
  */
-function tuneModel(
+async function tuneModel(
   loaded: LoadedModel,
   request: LoadRequest,
-): Promise<TunedSettings> | TunedSettings {
+  contextLength: number,
+): Promise<TunedSettings> {
   const { model, modelPath, maxThreads, isMachineBusy } = loaded
-  const { flashAttention, batchSize, cacheDir } = request
+  const { flashAttention, batchSize, cacheDir, sequences } = request
   const threads = request.threads ?? (maxThreads === 1 ? 1 : null)
   const fixed = { threads, flashAttention, batchSize }
   if (model.llama.gpu !== false || maxThreads > availableParallelism()) {
-    return { tuning: chooseTuning(nothingMeasured, fixed, maxThreads), report: null }
+    const tuning = chooseTuning(nothingMeasured, fixed, { maxThreads, cacheBytes: null })
+    return { tuning, report: null }
   }
+  const size = { sequences, maxLength: contextLength }
+  const cacheBytes = await estimateCacheBytes(modelPath, size).catch(() => null)
+  const coreTime = readCoreTime()
   return tune({
+    cacheBytes,
     key: { modelPath, fixed, maxThreads, build: model.llama.buildType },
     folder: join(cacheDir, 'tuning'),
-    isKept: !isMachineBusy,
+    isKept: () => !isMachineBusy && !hasWaited(coreTime, readCoreTime()),
     clock: systemClock,
     measure: () => measureModel(loaded, fixed),
   })
@@ -266,6 +284,7 @@ function measureModel(
 ): Promise<Measurements> {
   return measure({
     clock: systemClock,
+    cpuMs: readCpuMs,
     fixed,
     maxThreads,
     vocabularySize: model.fileInfo.metadata.tokenizer?.ggml.tokens.length ?? 1,
@@ -278,6 +297,11 @@ function measureModel(
       }
     },
   })
+}
+
+function readCpuMs(): number {
+  const { user, system } = process.cpuUsage()
+  return (user + system) / 1000
 }
 
 interface ContextSize {

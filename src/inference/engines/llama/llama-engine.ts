@@ -112,7 +112,10 @@ export interface LlamaEngineConfig extends EngineSettings {
   readonly threads: number | null
   /** Whether a GPU may be used. Default `auto`. */
   readonly gpu: 'auto' | false
-  /** Default `auto`: on a CPU, what is faster by measurement; on a GPU, what llama.cpp chooses. */
+  /**
+   * Default `auto`: on a CPU, what is faster by measurement, or both in two contexts; on a GPU,
+   * what llama.cpp chooses.
+   */
   readonly flashAttention: 'auto' | boolean
   /** The number of answers that are generated concurrently, up to 256. Default 16. */
   readonly sequences: number
@@ -142,7 +145,10 @@ export const llamaEngine: EngineDescriptor<LlamaEngineConfig> = {
         expected: 'one of auto, true, false',
       })
         .default('auto')
-        .describe('Mostly faster for many clients, slower for long chats. Default: measured.'),
+        .describe(
+          'Mostly faster for many short answers, slower for long chats. Default: what measures ' +
+            'faster, or both in two contexts.',
+        ),
       sequences: integer(1, 256).default(16).describe('Requests at a time.'),
       batch_size: orNull(integer(1, 65_536)).describe(
         'Tokens of prompts that one step reads. Default: what measures fastest, up to 512.',

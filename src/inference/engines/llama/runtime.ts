@@ -12,8 +12,10 @@ export interface LlamaRuntime {
   readonly tuningReport: string | null
   readonly contextLength: number
   readonly batchSize: number
-  /** The slots, in the order in which they must be stepped. */
+  /** The slots, in the order in which they must be stepped. As many requests run at a time. */
   readonly slots: readonly Slot[]
+  /** As many slots for prompts of at least `longText` tokens, or none if all slots are alike. */
+  readonly longSlots: readonly Slot[]
   readonly vocabulary: Vocabulary
   readonly template: ChatTemplate | null
   createGrammar(format: GrammarFormat): CachedGrammar

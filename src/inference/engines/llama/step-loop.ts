@@ -8,7 +8,8 @@ import type { Clock } from '../../../foundation/clock.ts'
 import { Generation } from './generation.ts'
 import { isSamePrompt, preparePrompt, type PrepareResult } from './prepared-prompt.ts'
 import type { Failure, LlamaRequest, RequestUpdate } from './protocol.ts'
-import type { LlamaRuntime, Vocabulary } from './runtime.ts'
+import type { LlamaRuntime, Slot, Vocabulary } from './runtime.ts'
+import { longText } from './tuning/tuning.ts'
 
 export interface StepLoopOptions {
   readonly runtime: LlamaRuntime
@@ -26,6 +27,8 @@ const firstPassTokens = 128
 export class StepLoop {
   readonly #options: StepLoopOptions
   #lastPrepared: { readonly request: LlamaRequest; readonly result: PrepareResult } | null = null
+  /** The slots for short prompts, and then those for long ones. */
+  readonly #slots: readonly Slot[]
   /** The request in each slot, or `null`. Used slots are adjacent where that saves time. */
   readonly #running: (Generation | null)[]
   /** When each slot was last used, as the admission number of its request; 0 for never. */
@@ -38,8 +41,9 @@ export class StepLoop {
 
   constructor(options: StepLoopOptions) {
     this.#options = options
-    this.#running = options.runtime.slots.map(() => null)
-    this.#lastUsed = options.runtime.slots.map(() => 0)
+    this.#slots = [...options.runtime.slots, ...options.runtime.longSlots]
+    this.#running = this.#slots.map(() => null)
+    this.#lastUsed = this.#slots.map(() => 0)
     this.#maxPromptTokens = Math.min(options.runtime.batchSize, firstPassTokens)
   }
 
@@ -135,7 +139,8 @@ export class StepLoop {
    */
   async #admit(): Promise<void> {
     this.#waiting = this.#waiting.filter((generation) => !generation.hasEnded)
-    const free = this.#running.filter((generation) => generation === null).length
+    const running = this.#running.filter((generation) => generation !== null).length
+    const free = this.#options.runtime.slots.length - running
     const next = this.#waiting.splice(0, free)
     const tokens = next.reduce((sum, { promptTokensLeft }) => sum + promptTokensLeft, 0)
     if (tokens <= this.#options.runtime.batchSize) {
@@ -145,18 +150,24 @@ export class StepLoop {
   }
 
   async #startInSlot(generation: Generation): Promise<void> {
-    const { slots } = this.#options.runtime
-    const free = slots.flatMap((slot, index) => {
-      if (this.#running[index] !== null) return []
+    const isSuited = this.#findSuited(generation)
+    const free = this.#slots.flatMap((slot, index) => {
+      if (!isSuited(index) || this.#running[index] !== null) return []
       const sharedTokens = generation.countShared(slot)
       return [{ index, sharedTokens, lastUsed: this.#lastUsed[index] ?? 0, slot }]
     })
-    const running = this.#running.flatMap((one, at) => (one === null ? [] : [at]))
+    const running = this.#running.flatMap((one, at) => (one === null || !isSuited(at) ? [] : [at]))
     const chosen = chooseSlot(free, new Set(running), generation.maxTokens)
     if (chosen === undefined) throw new Error('no slot is free')
     this.#running[chosen.index] = generation
     this.#lastUsed[chosen.index] = ++this.#admittedCount
     await generation.begin(chosen.slot)
+  }
+
+  #findSuited({ promptTokensLeft }: Generation): (index: number) => boolean {
+    const { slots, longSlots } = this.#options.runtime
+    const isLong = longSlots.length > 0 && promptTokensLeft >= longText
+    return (index) => index >= slots.length === isLong
   }
 
   /** Requests that get a token in this pass evaluate equally many tokens. See decision 7. */
@@ -210,11 +221,11 @@ const maxGapSteps = 64
  * Chooses the free slot that saves most: a slot next to a running one saves a pass per step, and a
  * shared beginning of the prompt saves its tokens.
  */
-export function chooseSlot<Slot extends FreeSlot>(
-  free: readonly Slot[],
+export function chooseSlot<Free extends FreeSlot>(
+  free: readonly Free[],
   running: ReadonlySet<number>,
   answerTokens: number,
-): Slot | undefined {
+): Free | undefined {
   const costOfGap = tokensPerPass * Math.min(answerTokens, maxGapSteps)
   const [lowest, highest] = [Math.min(...running), Math.max(...running)]
   const worth = ({ index, sharedTokens }: FreeSlot): number => {

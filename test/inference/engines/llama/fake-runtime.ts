@@ -27,6 +27,8 @@ const letters: Vocabulary = {
 
 export interface FakeRuntimeOptions {
   readonly slots: number
+  /** Default 0. */
+  readonly longSlots?: number
   readonly batchSize?: number
   readonly contextLength?: number
   /** Default: none. */
@@ -51,6 +53,7 @@ export class FakeRuntime implements LlamaRuntime {
   }
   readonly template: LlamaRuntime['template']
   readonly slots: readonly Slot[]
+  readonly longSlots: readonly Slot[]
   /** One entry for everything that a slot was asked. */
   readonly asked: string[] = []
   readonly #say: (prompt: string, at: number) => string | Error
@@ -62,6 +65,8 @@ export class FakeRuntime implements LlamaRuntime {
     this.template = options.template ?? null
     this.#say = say
     this.slots = Array.from({ length: slots }, (_, at) => this.#createSlot(at))
+    const longSlots = Array.from({ length: options.longSlots ?? 0 }, (_, at) => slots + at)
+    this.longSlots = longSlots.map((at) => this.#createSlot(at))
   }
 
   createGrammar(): ReturnType<LlamaRuntime['createGrammar']> {

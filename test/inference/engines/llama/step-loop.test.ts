@@ -120,6 +120,43 @@ describe('StepLoop', () => {
     expect(stage.runtime.asked.slice(15, 16)).toEqual(['1 keep 0'])
   })
 
+  it('StepLoop gives prompts of 128 tokens and more the slots for long prompts', async () => {
+    const [short, long] = ['s'.repeat(127), 'l'.repeat(128)]
+    const stage = new Stage({
+      slots: 2,
+      longSlots: 2,
+      batchSize: 512,
+      contextLength: 512,
+      say: (_, at) => `${at}`,
+    })
+    stage.add(short, long)
+    await stage.asleep()
+    expect([stage.textOf(short), stage.textOf(long)]).toEqual(['0', '2'])
+    // The chat continues in the slot that has its beginning.
+    const next = `${long}2 and more`
+    stage.add(next)
+    await stage.asleep()
+    expect(stage.textOf(next)).toBe('2')
+    expect(stage.endOf(next)).toMatchObject({
+      usage: { details: { prompt_tokens_details: { cached_tokens: 129 } } },
+    })
+  })
+
+  it('StepLoop runs as many requests as there are slots of one kind', async () => {
+    const say = (prompt: string): string => prompt.slice(0, 4)
+    const stage = new Stage({ slots: 2, longSlots: 2, contextLength: 512, say })
+    let most = 0
+    stage.between = () => {
+      const unended = stage.updates.filter(({ end }) => end !== undefined).length
+      most = Math.max(most, new Set(stage.updates.map(({ id }) => id)).size - unended)
+    }
+    const prompts = ['a', 'b', 'c'].flatMap((name) => [name.repeat(4), name.repeat(130)])
+    stage.add(...prompts)
+    await stage.asleep()
+    expect(most).toBe(2)
+    expect(prompts.map((prompt) => stage.textOf(prompt))).toEqual(prompts.map(say))
+  })
+
   it('StepLoop gives the longest of prompts that fit into one pass the lowest slot', async () => {
     const stage = new Stage({ slots: 3, batchSize: 6, say: (prompt, at) => `${prompt}${at}` })
     stage.add('a', 'bbb', 'cc', 'dddd')

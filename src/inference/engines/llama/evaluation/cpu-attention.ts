@@ -22,20 +22,24 @@ export interface CpuAttentionOptions {
 
 /** How many F16 numbers llama.cpp multiplies in one step with AVX-512. The rest takes longer. */
 const f16Step = 64
-/** How many BF16 numbers llama.cpp multiplies in one step with AVX-512. */
+/** How many BF16 numbers, without the instructions of AVX-512 for BF16. */
 const bf16Step = 32
 
-/** Uses BF16 if steps of F16 would leave many numbers over, see docs/inference.md. */
+/**
+ * Uses BF16 if steps of F16 would leave many numbers over, see docs/inference.md. The rest of BF16
+ * numbers takes less time than that of F16 numbers, but llama.cpp computes prompts without flash
+ * attention in other steps.
+ */
 export function chooseCpuAttention(
   { attention, embedding_length: length }: AttentionSizes,
   flags: ReadonlySet<string>,
   flashAttention: boolean,
 ): CpuAttentionOptions {
-  const isStepShorter = flags.has('avx512f') && !flags.has('avx512_bf16')
+  const isFaster = flags.has('avx512f') && (flashAttention || !flags.has('avx512_bf16'))
   // `NaN` if the file does not contain the sizes.
   const headLength = attention?.key_length ?? Number(length) / Number(attention?.head_count)
   const hasLargeRest = headLength % f16Step >= bf16Step
-  const format = isStepShorter && hasLargeRest ? 'BF16' : 'F16'
+  const format = isFaster && hasLargeRest ? 'BF16' : 'F16'
   return {
     flashAttention,
     experimentalKvCacheKeyType: format,

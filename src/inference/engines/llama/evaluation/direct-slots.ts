@@ -6,19 +6,23 @@ import { type GrammarState, TokenGroups } from './grammar-filter.ts'
 import type { NativeContext, PassPart } from './native-context.ts'
 import { TokenScorer } from './token-scorer.ts'
 
+/** Creates `count` slots in each context. */
 export function createDirectSlots(
-  context: NativeContext,
+  contexts: readonly NativeContext[],
   vocabulary: Vocabulary,
   count: number,
-): Slot[] {
-  const passes = new PassQueue(context)
+): Slot[][] {
+  const turns = new Turns()
   let groups: TokenGroups | undefined
   const openGrammar: OpenGrammar = ({ grammar }) => {
     if (grammar === null) return null
     groups ??= new TokenGroups(vocabulary)
     return groups.begin(grammar.begin())
   }
-  return Array.from({ length: count }, (_, at) => new DirectSlot(at, passes, openGrammar))
+  return contexts.map((context) => {
+    const passes = new PassQueue(context, turns)
+    return Array.from({ length: count }, (_, at) => new DirectSlot(at, passes, openGrammar))
+  })
 }
 
 type OpenGrammar = (choice: TokenChoice) => GrammarState | null
@@ -31,13 +35,25 @@ interface QueuedPart {
   readonly reject: (error: unknown) => void
 }
 
+/** Runs one pass after the other, because simultaneous passes would compete for the same cores. */
+class Turns {
+  #last: Promise<void> = Promise.resolve()
+
+  /** `run` must not reject. */
+  add(run: () => Promise<void>): void {
+    this.#last = this.#last.then(run)
+  }
+}
+
 /** Runs the model once for all parts that are requested in the same turn of the event loop. */
 class PassQueue {
   readonly context: NativeContext
+  readonly #turns: Turns
   #queued: QueuedPart[] = []
 
-  constructor(context: NativeContext) {
+  constructor(context: NativeContext, turns: Turns) {
     this.context = context
+    this.#turns = turns
   }
 
   evaluate<T>(part: PassPart, read: ReadLogits<T>): Promise<T> {
@@ -47,14 +63,18 @@ class PassQueue {
         read: async (indexes) => read(indexes).then(resolve, reject),
         reject,
       })
-      if (this.#queued.length === 1) queueMicrotask(() => void this.#run())
+      if (this.#queued.length === 1) queueMicrotask(() => this.#run())
     })
   }
 
-  /** Sorts by sequence, because llama.cpp merges only ascending sequences. Never rejects. */
-  async #run(): Promise<void> {
+  /** Sorts by sequence, because llama.cpp merges only ascending sequences. */
+  #run(): void {
     const queued = this.#queued.toSorted((one, other) => one.part.sequence - other.part.sequence)
     this.#queued = []
+    this.#turns.add(() => this.#runPass(queued))
+  }
+
+  async #runPass(queued: readonly QueuedPart[]): Promise<void> {
     try {
       const indexes = await this.context.evaluate(queued.map(({ part }) => part))
       await Promise.all(queued.map(({ read }, at) => read(indexes[at] ?? noIndexes)))

@@ -23,6 +23,8 @@ export interface Probe {
 
 export interface MeasurementOptions {
   readonly clock: Clock
+  /** The CPU time of this process, which other programs change less than the clock's time. */
+  readonly cpuMs: () => number
   readonly fixed: FixedSettings
   readonly maxThreads: number
   readonly vocabularySize: number
@@ -93,9 +95,13 @@ async function measureAttention(passes: TimedPasses): Promise<AttentionTimes[]> 
     first: answerStart / 6,
     length: (5 * answerStart) / 6,
   })
-  const many = await passes.time(tokenOfEach(answerStart), 3)
+  const many = await passes.time(tokenOfEach(answerStart), 3, 'cpu')
   await passes.extend({ sequences: 1, first: answerStart, length: chatStart - answerStart })
-  const chat = await passes.time({ sequences: 1, first: chatStart, length: messageTokens }, 2)
+  const chat = await passes.time(
+    { sequences: 1, first: chatStart, length: messageTokens },
+    2,
+    'cpu',
+  )
   passes.clear()
   return many === null || chat === null ? [] : [{ many, chat }]
 }
@@ -103,7 +109,7 @@ async function measureAttention(passes: TimedPasses): Promise<AttentionTimes[]> 
 async function measurePrompts(passes: TimedPasses): Promise<Measurements['prompts']> {
   const prompts: { tokens: number; ms: number }[] = []
   for (const length of promptLengths) {
-    const ms = await passes.time({ sequences: manyAnswers, first: 0, length }, 1)
+    const ms = await passes.time({ sequences: manyAnswers, first: 0, length }, 1, 'cpu')
     if (ms !== null) prompts.push({ tokens: length * manyAnswers, ms })
   }
   return prompts
@@ -119,13 +125,19 @@ interface Pass {
   readonly length: number
 }
 
+/** Milliseconds per token. */
+interface PassTime {
+  readonly clock: number
+  readonly cpu: number
+}
+
 const tokenOfEach = (first: number): Pass => ({ sequences: manyAnswers, first, length: 1 })
 
 /** Runs only passes that will probably end before the deadline. */
 class TimedPasses {
   readonly #options: MeasurementOptions
   readonly #deadlineMs: number
-  /** The last measured milliseconds per token, by the number of threads. */
+  /** The milliseconds per token of the last pass or repeated pass, by the number of threads. */
   readonly #costs = new Map<number, number>()
   #probe: Probe | null = null
   #threads = 1
@@ -138,14 +150,14 @@ class TimedPasses {
   }
 
   /**
-   * Runs two passes whose times do not count, because the first passes of a context take longer.
+   * Runs passes whose times do not count, because the first passes of a context take longer.
    */
   async begin(probe: Probe, threads: number): Promise<void> {
     this.#probe = probe
     this.#isBehind = false
     this.setThreads(threads)
     await this.time({ sequences: 1, first: 0, length: 1 }, 1)
-    await this.time(tokenOfEach(0), 1)
+    await this.time(tokenOfEach(0), 2)
   }
 
   setThreads(threads: number): void {
@@ -154,15 +166,23 @@ class TimedPasses {
   }
 
   /** The milliseconds per token of the fastest repetition; `null` if there is no time. */
-  async time(pass: Pass, repetitions: number): Promise<number | null> {
+  async time(
+    pass: Pass,
+    repetitions: number,
+    by: keyof PassTime = 'clock',
+  ): Promise<number | null> {
     const { clock } = this.#options
     const endMs = clock.monotonicMs() + maxRepeatMs
     let best: number | null = null
+    let fastest = Infinity
     for (let repetition = 0; repetition < repetitions; repetition++) {
       if (best !== null && clock.monotonicMs() >= endMs) break
       const ms = await this.#run(pass)
       if (ms === null) break
-      best = Math.min(best ?? ms, ms)
+      best = Math.min(best ?? ms[by], ms[by])
+      fastest = Math.min(fastest, ms.clock)
+      // Other programs may have delayed one of the repetitions.
+      this.#costs.set(this.#threads, fastest)
       this.#truncate(pass.sequences, pass.first, pass.first + pass.length)
     }
     return best
@@ -173,8 +193,8 @@ class TimedPasses {
     this.#isBehind = (await this.#run(pass)) === null
   }
 
-  async #run({ sequences, first, length }: Pass): Promise<number | null> {
-    const { clock, vocabularySize } = this.#options
+  async #run({ sequences, first, length }: Pass): Promise<PassTime | null> {
+    const { clock, cpuMs, vocabularySize } = this.#options
     const tokens = sequences * length
     const beganMs = clock.monotonicMs()
     const isLate = beganMs + tokens * this.#expectedCost() > this.#deadlineMs
@@ -185,10 +205,14 @@ class TimedPasses {
       tokens: Array.from({ length }, (_item, at) => (first + at + sequence) % vocabularySize),
       sampled: [length - 1],
     }))
+    const usedMs = cpuMs()
     await this.#probe?.evaluate(parts)
-    const ms = (clock.monotonicMs() - beganMs) / tokens
-    this.#costs.set(this.#threads, ms)
-    return ms
+    const time = {
+      clock: (clock.monotonicMs() - beganMs) / tokens,
+      cpu: (cpuMs() - usedMs) / tokens,
+    }
+    this.#costs.set(this.#threads, time.clock)
+    return time
   }
 
   clear(): void {

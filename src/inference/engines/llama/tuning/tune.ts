@@ -8,8 +8,10 @@ export interface TuneOptions {
   readonly key: TuningKey
   /** The folder of measurements. */
   readonly folder: string
-  /** Whether new measurements are remembered. */
-  readonly isKept: boolean
+  /** Whether new measurements are remembered. Called when they are complete. */
+  readonly isKept: () => boolean
+  /** The size of the keys and values of a context; `null` if it is unknown. */
+  readonly cacheBytes: number | null
   readonly clock: Clock
   measure(): Promise<Measurements>
 }
@@ -21,10 +23,10 @@ export interface TunedSettings {
 }
 
 export async function tune(options: TuneOptions): Promise<TunedSettings> {
-  const { key, clock, isKept } = options
+  const { key, clock, isKept, cacheBytes } = options
   const { threads, flashAttention, batchSize } = key.fixed
   const choose = (measured: Measurements): Tuning =>
-    chooseTuning(measured, key.fixed, key.maxThreads)
+    chooseTuning(measured, key.fixed, { maxThreads: key.maxThreads, cacheBytes })
   if (threads !== null && flashAttention !== 'auto' && batchSize !== null) {
     return { tuning: choose({ threads: [], attention: null, prompts: [] }), report: null }
   }
@@ -33,8 +35,8 @@ export async function tune(options: TuneOptions): Promise<TunedSettings> {
   const beganMs = clock.monotonicMs()
   const measured = known ?? (await options.measure())
   const ms = Math.round(clock.monotonicMs() - beganMs)
-  if (known === null && isKept) await writeTuningFile(file, measured)
+  if (known === null && isKept()) await writeTuningFile(file, measured)
   const tuning = choose(measured)
   const source = known === null ? `measured in ${ms} ms` : 'measured at an earlier start'
-  return { tuning, report: `${describeTuning(tuning, measured)} (${source})` }
+  return { tuning, report: `${describeTuning(tuning, measured, cacheBytes)} (${source})` }
 }

@@ -6,7 +6,7 @@ import { arch, availableParallelism, cpus } from 'node:os'
 import { join } from 'node:path'
 import { tryRead } from '../../../../foundation/errors.ts'
 import { openRegularFile, readTextFileSync } from '../../../../foundation/regular-file.ts'
-import { llamaVersion } from '../../../../foundation/version.ts'
+import { llamaVersion, version } from '../../../../foundation/version.ts'
 import type { FixedSettings, Measurements } from './tuning.ts'
 
 /**
@@ -26,14 +26,14 @@ export interface TuningKey {
   readonly build: string
 }
 
-/** The name of the file depends on everything that can change the measured times. */
+/** The name of the file depends on everything that can change the times or their form. */
 export async function findTuningFile(folder: string, key: TuningKey): Promise<string> {
   const { modelPath, fixed, maxThreads, build } = key
   const { size, mtimeMs } = await stat(modelPath)
   await using file = await openRegularFile(modelPath)
   const { buffer, bytesRead } = await file.read(Buffer.alloc(headBytes), 0, headBytes, 0)
   const model = [size, mtimeMs, hash(buffer.subarray(0, bytesRead))]
-  const machine = [arch(), cpus()[0]?.model, availableParallelism(), llamaVersion, build]
+  const machine = [arch(), cpus()[0]?.model, availableParallelism(), llamaVersion, version, build]
   const { threads, flashAttention, batchSize } = fixed
   const settings = [threads, flashAttention, batchSize, maxThreads]
   const name = hash(JSON.stringify([model, machine, settings])).slice(0, 32)

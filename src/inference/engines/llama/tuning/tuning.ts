@@ -1,5 +1,7 @@
 /** Chooses the settings of a context on a CPU from measured times. Measures nothing itself. */
 
+import { maxSecondCacheBytes } from '../../../models/gguf-file.ts'
+
 /** Times in milliseconds per token. `null` if there was no time to measure. */
 export interface ThreadTimes {
   readonly threads: number
@@ -25,6 +27,9 @@ export interface Measurements {
 
 export const nothingMeasured: Measurements = { threads: [], attention: null, prompts: [] }
 
+/** From this number of prompt tokens on, a text is long: half of what a plain pass computes. */
+export const longText = 128
+
 /** What the user has fixed; the rest is chosen. */
 export interface FixedSettings {
   readonly threads: number | null
@@ -35,8 +40,17 @@ export interface FixedSettings {
 export interface Tuning {
   /** The number of threads in passes with few and with many tokens. */
   readonly threads: { readonly few: number; readonly many: number }
-  readonly usesFlash: boolean
+  readonly attention: Attention
   readonly batchSize: number
+}
+
+/** `both` means a context with flash attention for short texts, and one without for long texts. */
+export type Attention = 'flash' | 'plain' | 'both'
+
+export interface TuningLimits {
+  readonly maxThreads: number
+  /** The size of the keys and values of a context; `null` if it is unknown. */
+  readonly cacheBytes: number | null
 }
 
 export const manyAnswers = 8
@@ -48,6 +62,8 @@ const defaultBatchSize = 512
  * cores from other programs.
  */
 const minGain = 1.05
+/** A second context must make its own kind of work faster by this factor. */
+const minGainOfSecond = 1.4
 
 export const candidateThreads = (max: number): number[] =>
   [...new Set([max, max - 1, Math.ceil(max / 2), 1])].filter((threads) => threads > 0)
@@ -56,13 +72,16 @@ export const candidateThreads = (max: number): number[] =>
 export function chooseTuning(
   measured: Measurements,
   fixed: FixedSettings,
-  maxThreads: number,
+  { maxThreads, cacheBytes }: TuningLimits,
 ): Tuning {
+  const { flashAttention } = fixed
   return {
     threads:
       fixed.threads === null ? chooseThreads(measured.threads, maxThreads) : both(fixed.threads),
-    usesFlash:
-      fixed.flashAttention === 'auto' ? prefersFlash(measured.attention) : fixed.flashAttention,
+    attention:
+      flashAttention === 'auto'
+        ? chooseAttention(measured.attention, cacheBytes)
+        : nameAttention(flashAttention),
     batchSize: fixed.batchSize ?? chooseBatchSize(measured.prompts),
   }
 }
@@ -86,12 +105,22 @@ function smallestFast(times: readonly (readonly number[])[]): number | null {
   return Math.min(...fast.map(([number = Infinity]) => number))
 }
 
-/** Compares the product of both gains, so that neither kind of work becomes much slower. */
-function prefersFlash(times: Measurements['attention']): boolean {
-  if (times === null) return false
+const nameAttention = (usesFlash: boolean): Attention => (usesFlash ? 'flash' : 'plain')
+
+/** With one context, compares the product of both gains, so that no work becomes much slower. */
+function chooseAttention(
+  times: Measurements['attention'],
+  cacheBytes: TuningLimits['cacheBytes'],
+): Attention {
+  if (times === null) return 'plain'
   const { plain, flash } = times
-  return (plain.many / flash.many) * (plain.chat / flash.chat) > minGain
+  const isSmall = cacheBytes !== null && cacheBytes <= maxSecondCacheBytes
+  if (isSmall && gainsByBoth(times)) return 'both'
+  return nameAttention((plain.many / flash.many) * (plain.chat / flash.chat) > minGain)
 }
+
+const gainsByBoth = ({ plain, flash }: NonNullable<Measurements['attention']>): boolean =>
+  Math.min(plain.many / flash.many, flash.chat / plain.chat) >= minGainOfSecond
 
 const chooseBatchSize = (times: Measurements['prompts']): number =>
   smallestFast(times.map(({ tokens, ms }) => [tokens, ms])) ?? defaultBatchSize
@@ -109,7 +138,11 @@ export function excessWarning(chosen: number, cores: number): string | null {
 const rate = (ms: number): string => `${Math.round(1000 / Math.max(ms, 0.001))}`
 
 /** One line with the settings and with the tokens per second that led to them. */
-export function describeTuning(tuning: Tuning, measured: Measurements): string {
+export function describeTuning(
+  tuning: Tuning,
+  measured: Measurements,
+  cacheBytes: TuningLimits['cacheBytes'],
+): string {
   const { few, many } = tuning.threads
   const threads =
     few === many ? plural(few, 'thread') : `${plural(few, 'thread')}, ${many} for many answers`
@@ -118,17 +151,32 @@ export function describeTuning(tuning: Tuning, measured: Measurements): string {
       .flat()
       .join(' and '),
   )
-  const attention = measured.attention
-  const attentionRates =
-    attention === null
-      ? ''
-      : ` (many answers ${rate(attention.flash.many)} tokens/s with it, ` +
-        `${rate(attention.plain.many)} without; messages of a chat ` +
-        `${rate(attention.flash.chat)} with it, ${rate(attention.plain.chat)} without)`
   return (
     `${threads}${rates.length === 0 ? '' : ` (tokens/s: ${rates.join(', ')})`}; ` +
-    `flash attention ${tuning.usesFlash ? 'on' : 'off'}${attentionRates}; ` +
+    `flash attention ${describeAttention(tuning.attention, measured.attention, cacheBytes)}; ` +
     `up to ${tuning.batchSize} prompt tokens per step`
+  )
+}
+
+function describeAttention(
+  chosen: Attention,
+  times: Measurements['attention'],
+  cacheBytes: TuningLimits['cacheBytes'],
+): string {
+  const megabytes = cacheBytes === null ? 'unknown memory' : `${Math.ceil(cacheBytes / 2 ** 20)} MB`
+  const text =
+    chosen === 'both'
+      ? `for prompts below ${longText} tokens, in a second context of ${megabytes}`
+      : { flash: 'on', plain: 'off' }[chosen]
+  if (times === null) return text
+  const missing =
+    chosen !== 'both' && gainsByBoth(times)
+      ? `; a context for each would take ${megabytes} more`
+      : ''
+  return (
+    `${text} (many answers ${rate(times.flash.many)} tokens/s with it, ` +
+    `${rate(times.plain.many)} without; messages of a chat ` +
+    `${rate(times.flash.chat)} with it, ${rate(times.plain.chat)} without${missing})`
   )
 }
 

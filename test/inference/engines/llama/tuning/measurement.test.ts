@@ -7,8 +7,12 @@ import {
 import { ManualClock } from '../../../../../src/testing/manual-clock.ts'
 
 /** A model whose passes take a given time of a manual clock. */
-function fakeModel(msPerToken: (usesFlash: boolean, threads: number, tokens: number) => number) {
+function fakeModel(
+  msPerToken: (usesFlash: boolean, threads: number, tokens: number) => number,
+  slowdown = 1,
+) {
   const clock = new ManualClock()
+  let cpuMs = 0
   const lengths = new Map<number, number>()
   const counts = { probes: 0, passes: 0, tokens: 0, ms: 0 }
   const withProbe: MeasurementOptions['withProbe'] = async (usesFlash, use) => {
@@ -28,7 +32,8 @@ function fakeModel(msPerToken: (usesFlash: boolean, threads: number, tokens: num
         counts.passes++
         counts.tokens += count
         counts.ms += ms
-        await clock.advance(ms)
+        cpuMs += ms
+        await clock.advance(ms * slowdown)
       },
       truncate(sequence, count) {
         lengths.set(sequence, Math.min(count, lengths.get(sequence) ?? 0))
@@ -37,7 +42,7 @@ function fakeModel(msPerToken: (usesFlash: boolean, threads: number, tokens: num
     }
     await use(probe)
   }
-  const options = { clock, withProbe, vocabularySize: 9, maxThreads: 2 } as const
+  const options = { clock, withProbe, vocabularySize: 9, maxThreads: 2, cpuMs: () => cpuMs }
   return { options, counts }
 }
 
@@ -69,6 +74,16 @@ it('a model whose first token takes longer than the limit is not measured', asyn
   const measured = await measure({ ...model.options, fixed: free })
   expect(measured).toEqual({ threads: [], attention: null, prompts: [] })
   expect(model.counts.passes).toBe(1)
+})
+
+it('kinds of attention are compared by CPU time, which other programs do not change', async () => {
+  const measured = await measure({
+    ...fakeModel((flash) => (flash ? 0.1 : 0.2), 3).options,
+    fixed: free,
+  })
+  expect(measured.threads[0]?.one).toBeCloseTo(0.6)
+  expect(measured.attention?.plain.many).toBeCloseTo(0.2)
+  expect(measured.attention?.flash.chat).toBeCloseTo(0.1)
 })
 
 it('a fixed setting is not measured', async () => {

@@ -24,7 +24,8 @@ function useStage(fixed: FixedSettings = free) {
   const options: TuneOptions = {
     key: { modelPath, fixed, maxThreads: 2, build: 'prebuilt' },
     folder: join(folder, 'tuning'),
-    isKept: true,
+    isKept: () => true,
+    cacheBytes: null,
     clock,
     async measure() {
       counts.measured++
@@ -59,7 +60,7 @@ it('settings of a damaged file are measured again', async () => {
 
 it('settings of a busy machine are not remembered', async () => {
   const { options, counts } = useStage()
-  await tune({ ...options, isKept: false })
+  await tune({ ...options, isKept: () => false })
   expect((await tune(options)).report).toContain('measured in 30 ms')
   expect(counts.measured).toBe(2)
 })
@@ -67,7 +68,7 @@ it('settings of a busy machine are not remembered', async () => {
 it('settings that are all fixed are not measured', async () => {
   const { options, counts } = useStage({ threads: 1, flashAttention: true, batchSize: 64 })
   const { tuning, report } = await tune(options)
-  expect(tuning).toEqual({ threads: { few: 1, many: 1 }, usesFlash: true, batchSize: 64 })
+  expect(tuning).toEqual({ threads: { few: 1, many: 1 }, attention: 'flash', batchSize: 64 })
   expect(report).toBeNull()
   expect(counts.measured).toBe(0)
 })

@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os'
 import { describe, expect, it } from 'vitest'
 import {
+  type Attention,
   candidateThreads,
   chooseTuning,
   describeTuning,
@@ -8,10 +9,12 @@ import {
   type FixedSettings,
   type Measurements,
   nothingMeasured,
+  type TuningLimits,
 } from '../../../../../src/inference/engines/llama/tuning/tuning.ts'
 import { openEngine, useTinyModel } from '../open-engine.ts'
 
 const tiny = useTinyModel()
+const limits: TuningLimits = { maxThreads: 8, cacheBytes: null }
 const free: FixedSettings = { threads: null, flashAttention: 'auto', batchSize: null }
 
 /** Rows of threads, milliseconds per token of one answer, and of many. */
@@ -42,7 +45,7 @@ describe('the number of threads', () => {
       { few: 4, many: 7 },
     ],
   ])('with %s', (_, measured, expected) => {
-    expect(chooseTuning(measured, free, 8).threads).toEqual(expected)
+    expect(chooseTuning(measured, free, limits).threads).toEqual(expected)
   })
 
   it('more threads than cores are told before anything is measured', async () => {
@@ -62,15 +65,26 @@ describe('the number of threads', () => {
   })
 })
 
-it.each<[string, Measurements['attention'], boolean]>([
-  ['nothing', null, false],
-  ['equal times', { plain: { many: 1, chat: 1 }, flash: { many: 1, chat: 1 } }, false],
-  ['a gain without loss', { plain: { many: 2, chat: 1 }, flash: { many: 1, chat: 1 } }, true],
-  ['more gain than loss', { plain: { many: 2, chat: 1 }, flash: { many: 1, chat: 1.5 } }, true],
-  ['more loss than gain', { plain: { many: 1.5, chat: 1 }, flash: { many: 1, chat: 2 } }, false],
-])('attention with %s', (_, attention, expected) => {
-  const measured = { ...nothingMeasured, attention }
-  expect(chooseTuning(measured, free, 1).usesFlash).toBe(expected)
+/** The times of one kind of context are 1; those of the other are how much slower it is. */
+const attentionOf = (plainMany: number, flashMessages: number): Measurements => ({
+  ...nothingMeasured,
+  attention: { plain: { many: plainMany, chat: 1 }, flash: { many: 1, chat: flashMessages } },
+})
+
+const small = 2 ** 20
+const large = 2 ** 30
+
+it.each<[string, Measurements, number | null, Attention]>([
+  ['nothing', nothingMeasured, small, 'plain'],
+  ['equal times', attentionOf(1, 1), small, 'plain'],
+  ['a gain without loss', attentionOf(2, 1), small, 'flash'],
+  ['more gain than loss', attentionOf(2, 1.3), small, 'flash'],
+  ['more loss than gain', attentionOf(1.3, 2), small, 'plain'],
+  ['a large gain of each kind', attentionOf(2, 3), small, 'both'],
+  ['a large gain of each kind and no memory for both', attentionOf(2, 3), large, 'plain'],
+  ['a large gain of each kind and an unknown size', attentionOf(3, 2), null, 'flash'],
+])('attention with %s', (_, measured, cacheBytes, expected) => {
+  expect(chooseTuning(measured, free, { maxThreads: 1, cacheBytes }).attention).toBe(expected)
 })
 
 it.each([
@@ -80,7 +94,7 @@ it.each([
   ['no time for the longest', [1.2, 1], 256],
 ])('the size of steps with %s', (_, ms, expected) => {
   const prompts = ms.map((time, at) => ({ tokens: 128 * 2 ** at, ms: time }))
-  expect(chooseTuning({ ...nothingMeasured, prompts }, free, 1).batchSize).toBe(expected)
+  expect(chooseTuning({ ...nothingMeasured, prompts }, free, limits).batchSize).toBe(expected)
 })
 
 it('a fixed setting is used, whatever was measured', () => {
@@ -90,8 +104,8 @@ it('a fixed setting is used, whatever was measured', () => {
     prompts: [{ tokens: 128, ms: 1 }],
   }
   const fixed: FixedSettings = { threads: 3, flashAttention: false, batchSize: 7 }
-  const expected = { threads: { few: 3, many: 3 }, usesFlash: false, batchSize: 7 }
-  expect(chooseTuning(measured, fixed, 8)).toEqual(expected)
+  const expected = { threads: { few: 3, many: 3 }, attention: 'plain', batchSize: 7 }
+  expect(chooseTuning(measured, fixed, limits)).toEqual(expected)
 })
 
 it('one line has the settings and their reasons', () => {
@@ -103,13 +117,28 @@ it('one line has the settings and their reasons', () => {
     attention: { plain: { many: 2, chat: 1 }, flash: { many: 1, chat: 1 } },
     prompts: [],
   }
-  expect(describeTuning(chooseTuning(measured, free, 2), measured)).toBe(
+  expect(describeTuning(chooseTuning(measured, free, limits), measured, null)).toBe(
     '1 thread, 2 for many answers ' +
       '(tokens/s: 100 with 2 threads and 500 for many, 200 with 1 thread); ' +
       'flash attention on (many answers 1000 tokens/s with it, 500 without; ' +
       'messages of a chat 1000 with it, 1000 without); up to 512 prompt tokens per step',
   )
-  expect(describeTuning(chooseTuning(nothingMeasured, free, 2), nothingMeasured)).toBe(
+  const threads = { maxThreads: 2, cacheBytes: null }
+  expect(describeTuning(chooseTuning(nothingMeasured, free, threads), nothingMeasured, null)).toBe(
     '2 threads; flash attention off; up to 512 prompt tokens per step',
+  )
+})
+
+it('the line tells the memory of a second context, or what it would take', () => {
+  const measured = attentionOf(2, 4)
+  const describeWith = (cacheBytes: number): string => {
+    const tuning = chooseTuning(measured, free, { maxThreads: 1, cacheBytes })
+    return describeTuning(tuning, measured, cacheBytes)
+  }
+  expect(describeWith(small)).toContain(
+    'flash attention for prompts below 128 tokens, in a second context of 1 MB (many answers 1000',
+  )
+  expect(describeWith(large)).toMatch(
+    /flash attention off \(.*1000 without; a context for each would take 1024 MB more\); /,
   )
 })
