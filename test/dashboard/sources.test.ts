@@ -7,6 +7,8 @@ import { fileURLToPath } from 'node:url'
 import { expect, it } from 'vitest'
 import { ComputeTask, NoopBackend, Session } from '../../src/index.ts'
 import { eventually } from '../eventually.ts'
+import { fillDisk, mountDisk, mounts } from '../mounts.ts'
+import { needs } from '../require.ts'
 import { tempFolder } from '../telemetry/open-telemetry.ts'
 import {
   done,
@@ -91,6 +93,25 @@ it('dashboard: the header tells how many events were dropped or lost', async () 
     const expected = ['3 events dropped by telemetry', '1 line of the record lost']
     expect((await viewer.head()).missing).toEqual(expected)
   }
+})
+
+needs(mounts)('dashboard: a run on a full disk says that events may be missing', async () => {
+  const disk = mountDisk('8m')
+  await using session = new Session([new NoopBackend()])
+  const telemetry = await session.startTelemetry({ checkpointPath: disk })
+  const dashboard = await startTestDashboard(telemetry.checkpointFile ?? '')
+  const viewer = await TestViewer.open(dashboard.url)
+  const full = 'the disk of the record is full, so events may be missing'
+  const expectMissing = (texts: readonly string[]): Promise<void> =>
+    eventually(async () => {
+      const { state, missing } = await viewer.head()
+      expect([state, missing]).toEqual(['running', texts])
+    })
+  await expectMissing([])
+  const makeRoom = fillDisk(disk)
+  await expectMissing([full])
+  makeRoom()
+  await expectMissing([])
 })
 
 it('dashboard: a record whose writer is gone is interrupted', async () => {

@@ -83,6 +83,7 @@ export class RecordFold {
   /** Why the record cannot be read; empty if it can. */
   #problem = ''
   #restart = ''
+  #isDiskFull = false
 
   constructor(parts: RecordFoldParts) {
     this.#parts = parts
@@ -149,6 +150,7 @@ export class RecordFold {
       if (views.lines !== before || this.#problem !== '' || this.#isFirstReading) this.#changes++
       this.#problem = ''
       this.#moment = await readCurrentState(views, this.#parts.writers)
+      this.#isDiskFull = this.#moment.state === 'running' && (await isDiskFull(last))
       if (this.#isFirstReading) await this.#endFirstReading(views, last)
     } catch (error) {
       const problem = describeProblem(error)
@@ -237,6 +239,7 @@ export class RecordFold {
     return [
       ...(this.#problem === '' ? [] : [this.#problem]),
       ...(this.#restart === '' ? [] : [this.#restart]),
+      ...(this.#isDiskFull ? ['the disk of the record is full, so events may be missing'] : []),
       ...(bad > 0 ? [`${countText(bad, 'line')} skipped`] : []),
       ...(isTorn ? [`torn tail at line ${torn.line}`] : []),
       ...(missing === null ? [] : [`the earlier file ${missing} of the run is missing`]),
@@ -256,6 +259,14 @@ function describeProblem(error: unknown): string {
 const networkTypes: ReadonlySet<number> = new Set([
   0x6969, 0x517b, 0xff534d42, 0xfe534d42, 0x00c36400, 0x0bd00bd0, 0x47504653, 0x19830326,
 ])
+
+/** With less room than this, the session may be unable to write its record. */
+const minFreeBytes = 2 ** 20
+
+async function isDiskFull(path: string): Promise<boolean> {
+  const found = await statfs(dirname(path)).catch(() => null)
+  return found !== null && found.bavail * found.bsize < minFreeBytes
+}
 
 async function findInterval(path: string): Promise<number> {
   const found = await statfs(dirname(path)).catch(() => null)
