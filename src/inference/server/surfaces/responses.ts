@@ -52,7 +52,8 @@ export const responses: Surface = {
     const items = context.responses.resolve(owner, input, previousId)
     const request = readTranslated(toTranslation(fields, items), context)
     const id = toResponseId(newUuid())
-    const head = createHead(id, request.model, Math.floor(context.clock.now()), fields)
+    const created = Math.floor(context.clock.now())
+    const headJson = createHeadJson(id, request.model, created, fields)
     const onEnded = (json: string): void => {
       if (store === false) return
       const earlier = items.map(({ item }) => item)
@@ -64,11 +65,11 @@ export const responses: Surface = {
         streamType: eventStreamType,
         toBody([result]) {
           const outcome = toOutcome(id, result, listParts(result))
-          const json = JSON.stringify({ ...head, ...outcome })
+          const json = `{${headJson},${toFieldsJson(outcome)}}`
           onEnded(json)
           return json
         },
-        createStream: (writer) => new ResponseStream(writer, head, onEnded),
+        createStream: (writer) => new ResponseStream(writer, id, headJson, onEnded),
       },
     }
   },
@@ -107,30 +108,39 @@ export function createResponseRoutes({
   ]
 }
 
-type Head = ReturnType<typeof createHead>
 type OnEnded = (json: string) => void
 
-/** The fields of a response that its request decides. */
-const createHead = (id: string, model: string, created: number, fields: ResponseRequest) => ({
-  id,
-  object: 'response',
-  created_at: created,
-  error: null,
-  instructions: fields.instructions ?? null,
-  max_output_tokens: fields.max_output_tokens ?? null,
-  metadata: fields['metadata'] ?? {},
-  model,
-  parallel_tool_calls: fields.parallel_tool_calls ?? true,
-  previous_response_id: fields.previous_response_id ?? null,
-  reasoning: { effort: fields.reasoning?.effort ?? null, summary: null },
-  store: fields.store ?? true,
-  temperature: fields['temperature'] ?? null,
-  text: { format: fields.text?.format ?? { type: 'text' } },
-  tool_choice: fields.tool_choice ?? 'auto',
-  tools: fields.tools ?? [],
-  top_p: fields['top_p'] ?? null,
-  truncation: 'disabled',
-})
+/**
+ * Writes the fields of a response that its request decides, without braces. Writes JSON text by
+ * text, because few of the many fields differ from request to request.
+ */
+function createHeadJson(
+  id: string,
+  model: string,
+  created: number,
+  fields: ResponseRequest,
+): string {
+  const effort = toJson(fields.reasoning?.effort)
+  return (
+    `"id":"${id}","object":"response","created_at":${created},"error":null,` +
+    `"instructions":${toJson(fields.instructions)},` +
+    `"max_output_tokens":${toJson(fields.max_output_tokens)},` +
+    `"metadata":${toJson(fields['metadata'], '{}')},` +
+    `"model":${JSON.stringify(model)},` +
+    `"parallel_tool_calls":${toJson(fields.parallel_tool_calls, 'true')},` +
+    `"previous_response_id":${toJson(fields.previous_response_id)},` +
+    `"reasoning":{"effort":${effort},"summary":null},` +
+    `"store":${toJson(fields.store, 'true')},` +
+    `"temperature":${toJson(fields['temperature'])},` +
+    `"text":{"format":${toJson(fields.text?.format, '{"type":"text"}')}},` +
+    `"tool_choice":${toJson(fields.tool_choice, '"auto"')},` +
+    `"tools":${toJson(fields.tools, '[]')},` +
+    `"top_p":${toJson(fields['top_p'])},"truncation":"disabled"`
+  )
+}
+
+const toJson = (value: unknown, missing = 'null'): string =>
+  value === undefined || value === null ? missing : JSON.stringify(value)
 
 /** Returns the fields of a response that its answer decides. */
 function toOutcome(
@@ -195,10 +205,10 @@ class ResponseStream extends PartStream {
   /** The fields that all events of the open part share. */
   #placeJson = ''
 
-  constructor(writer: StreamWriter, head: Head, onEnded: OnEnded) {
+  constructor(writer: StreamWriter, id: string, headJson: string, onEnded: OnEnded) {
     super(writer)
-    this.#id = head.id
-    this.#headJson = toFieldsJson(head)
+    this.#id = id
+    this.#headJson = headJson
     this.#onEnded = onEnded
   }
 
