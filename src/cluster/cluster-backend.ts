@@ -42,7 +42,9 @@ import { canRun, describeShortage } from '../tasks/resource-fit.ts'
 import { deriveKeys } from './wire/envelope.ts'
 
 const discoveryWaitMs = 250
-/** Shorter than the sampler's limit, so that no request is pending when the sampler closes. */
+/**
+ * Shorter than the time limit for a reading, so that no request is pending when the sampler closes.
+ */
 const sampleTimeoutMs = 1500
 /** An agent counts as silent after this time. Connected agents send a message every half second. */
 const maxSilenceMs = 1000
@@ -203,7 +205,7 @@ export class ClusterBackend implements Backend {
   }
 
   connect(listener: BackendListener, session: ConnectedSession): Connection
-  /** `settings` adds to the options of this backend. @internal */
+  /** `settings` is merged into the options of this backend. @internal */
   connect(
     listener: BackendListener,
     session: ConnectedSession,
@@ -310,7 +312,10 @@ export class ClusterBackend implements Backend {
     }
   }
 
-  /** Resolves with `null` if the node is silent, leaving or gone, which other events report. */
+  /**
+   * Resolves with `null` if the broker is disconnected, or the node is silent, leaving or gone:
+   * other events report this.
+   */
   async #requestSample(
     agent: KnownAgent,
     sampler: string,
@@ -347,7 +352,7 @@ function toClusterReadings(sample: ResourceSample): ResourceSample {
   }
 }
 
-/** Set by a backend that starts the agents of its cluster itself, such as the Slurm backend. */
+/** A backend that starts the agents of its cluster itself, such as the Slurm backend. */
 export interface ClusterOwner {
   readonly onJoined: (nodeId: string) => void
   readonly samplingPriority: number

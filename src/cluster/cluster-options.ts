@@ -54,9 +54,14 @@ export interface BrokerOptions {
 export interface ClusterBackendOptions extends BrokerOptions {
   /** Default `cluster`. */
   readonly name?: string
-  /** With `bundle`, the driver sends the modules. Default `shared`: agents have the same paths. */
+  /**
+   * With `bundle`, the driver sends the modules. Default `shared`: agents have them at the same
+   * paths.
+   */
   readonly modules?: 'shared' | 'bundle'
-  /** How long tasks wait for an agent, and how long a large value may be refused. Default 60. */
+  /**
+   * How long tasks wait for an agent, and how long the broker may refuse a large value. Default 60.
+   */
   readonly agentTimeoutSeconds?: number
   /** An agent counts as lost after this time of silence. Default 10. */
   readonly lossSeconds?: number
@@ -134,7 +139,7 @@ export function resolveBrokerOptions(
   const { credentials, user, passwordFile } = options
   const token = resolveToken(options)
   const servers = resolveServers(options)
-  // The NATS client takes tls:// as optional TLS. Only `tls` makes it a requirement.
+  // For the NATS client, TLS is optional with tls:// URLs. Only its option `tls` requires TLS.
   const isTls = servers.some((one) => toUrl(one)?.protocol === 'tls:')
   const tls = options.tls === undefined && isTls ? {} : options.tls
   const usesToken = credentials === undefined && user === undefined

@@ -1,6 +1,6 @@
 /**
- * Creates folders whose names identify their process. The folders of killed processes are removed
- * when the next folder is created.
+ * Creates folders whose names identify the process that owns them. The folders of killed processes
+ * are removed when the next folder is created.
  */
 
 import { execFile } from 'node:child_process'
@@ -58,8 +58,9 @@ function firstErrorLine(error: unknown): string {
 }
 
 /**
- * Creates a folder and returns its real path. Removes folders of dead processes of the same kind,
- * user and host. Calls `onNotRemoved` with each folder that could not be removed.
+ * Creates a folder and returns its real path. Removes the folders of the same kind that dead
+ * processes of this user and host left behind. Calls `onNotRemoved` with each folder that could not
+ * be removed.
  */
 export async function createOwnedFolder(
   parent: string,
@@ -99,7 +100,7 @@ function belongsToUser(folder: string): boolean {
   return process.getuid === undefined || found.uid === process.getuid()
 }
 
-/** Identifies the host and the PID namespace. Process ids mean nothing outside of these. */
+/** Identifies the host and the PID namespace. Process ids are unique only within these. */
 function hashHost(): string {
   let namespace = ''
   try {

@@ -27,7 +27,7 @@ import { RecordSource } from './sources/record-source.ts'
 import { createFactsReader } from './sources/telemetry-facts.ts'
 import type { ViewSource, ViewSources } from './sources/view-source.ts'
 
-/** Options of `startDashboard`. */
+/** Where a dashboard can be reached, and which actions it offers. */
 export interface DashboardOptions {
   /** The port to listen on. Default: 4646, or the next free port if that is taken. */
   readonly port?: number

@@ -129,7 +129,10 @@ export interface HeadView {
   readonly state: 'running' | 'ended' | 'interrupted' | 'no record'
   /** The part of the record that the numbers cover while the rest is being read; else `null`. */
   readonly reading: { readonly bytes: number; readonly total: number } | null
-  /** Why the view begins later than the run, such as a live view without a record; else `null`. */
+  /**
+   * When the view begins, and why that is later than the run, as for a live view without a record;
+   * else `null`.
+   */
   readonly beginsAt: { readonly time: number; readonly reason: string } | null
   /** The beginning of the whole run, even in a replay; `null` if it is not known. */
   readonly startTime: number | null

@@ -125,8 +125,8 @@ async function findSession(
   const byName = (record: RecordFile): boolean => basename(record.path).startsWith(name)
   const found = exact.length > 0 ? exact : records.filter(byName)
   const sessions = [...new Set(found.map(({ sessionId }) => sessionId))]
-  const one = sessions.length === 1 ? await findNewest(found) : null
-  if (one !== null) return one.path
+  const newest = sessions.length === 1 ? await findNewest(found) : null
+  if (newest !== null) return newest.path
   if (sessions.length > 1) {
     throw new ValueError(`"${name}" is the beginning of ${sessions.length} sessions`, {
       code: 'AmbiguousRecordError',

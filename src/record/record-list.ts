@@ -99,7 +99,8 @@ async function readTail(path: string): Promise<Tail> {
 type TaskCounts = Pick<ListedRecord, 'done' | 'failed' | 'canceled'>
 
 /**
- * Counts the terminal events of a whole record. Otherwise, takes the counts from the last metrics.
+ * Counts the terminal events if the lines are the whole record. Otherwise, takes the counts from
+ * the last metric line.
  */
 function countTasks(lines: readonly CheckpointLine[], isWhole: boolean): TaskCounts {
   const metrics = lines.findLast((line) => line.section === 'metric')

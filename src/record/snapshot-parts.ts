@@ -22,7 +22,7 @@ export interface SnapshotPart {
   readonly crc: number
 }
 
-/** A part of the snapshot is damaged. The record still has all the data. */
+/** Thrown if a part of the snapshot is damaged. The record still has all the data. */
 export class SnapshotDamagedError extends Error {
   override name = 'SnapshotDamagedError'
 }

@@ -44,7 +44,8 @@ export function connectToParent<In, Out>(options: ChildProgramOptions<In>): Mess
   })
   process.on('disconnect', () => end(true))
   if (options.runsUserCode === true) void watchParent()
-  // The callback is required: without it, an error of a write to a dead parent would be uncaught.
+  // Every message is sent with a callback: without one, an error of a write to a dead parent would
+  // be uncaught.
   const send = (content: readonly Out[] | 'ready', onSent: () => void): void => {
     if (!process.connected) return onSent()
     process.send?.(toEnvelope(channel, content), undefined, undefined, onSent)
@@ -54,7 +55,8 @@ export function connectToParent<In, Out>(options: ChildProgramOptions<In>): Mess
 }
 
 /**
- * Starts a thread that watches the parent. Imported lazily, because most children need no threads.
+ * Starts a thread that watches the parent. The module for threads is imported only here, because
+ * most children need no threads.
  */
 async function watchParent(): Promise<void> {
   const { Worker } = await import('node:worker_threads')

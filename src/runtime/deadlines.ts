@@ -33,8 +33,8 @@ export class Deadlines<T extends HasDeadline> {
   }
 
   /**
-   * Does nothing if the item has an earlier deadline. The callback of that deadline may set
-   * `dueMs`.
+   * Sets the deadline of an item, unless it has an earlier one. The callback of the earlier one may
+   * set `dueMs`.
    */
   set(item: T, dueMs: number): void {
     if (dueMs >= item.deadlineMs) return

@@ -56,8 +56,8 @@ export const isProgramAlive = ({ pid, mark }: StartedProgram): boolean =>
 const toVariable = (mark: string): string => `${programVariable}=${mark}`
 
 /**
- * Sends SIGTERM to every process, and SIGKILL after the grace period. Resolves when no process is
- * running, or some seconds after SIGKILL.
+ * Sends SIGTERM to every process of a program, and SIGKILL after the grace period. Resolves when no
+ * process is running, or some seconds after SIGKILL.
  */
 export async function endProgram(
   clock: Clock,
@@ -71,7 +71,10 @@ export async function endProgram(
   await waitUntilGone(clock, program, maxKillWaitMs, 'SIGKILL')
 }
 
-/** Repeats the signal while it waits, for processes that were forked in the meantime. */
+/**
+ * Waits until the program has ended. Repeats the signal, for processes that were forked in the
+ * meantime.
+ */
 async function waitUntilGone(
   clock: Clock,
   program: StartedProgram,
@@ -90,7 +93,7 @@ async function waitUntilGone(
 /** Distinguishes a process from a later process with the same id. */
 export interface ProcessIdentity {
   readonly pid: number
-  /** In clock ticks since the machine booted. */
+  /** When the process started, in clock ticks since the machine booted. */
   readonly startTime: number
 }
 

@@ -33,8 +33,9 @@ export class SilenceWatch<One extends WatchedProcess> {
   }
 
   /**
-   * The time of the last check that was late by an interval or more; now if the next check is.
-   * Other timers may fire before the check after this process was suspended.
+   * The time of the last check that was late by an interval or more; the current time if the next
+   * check is already that late. After this process was suspended, other timers may fire before the
+   * check.
    */
   get lastStallMs(): number {
     const nowMs = this.#options.clock.monotonicMs()

@@ -21,7 +21,7 @@ export type Block = InstanceType<(typeof blockTypes)[ColumnKind]>
 /** Creates the memory of a column. */
 export let createBuffer = (bytes: number): ArrayBuffer => new ArrayBuffer(bytes)
 
-/** From now on, the columns of this thread can be read by other threads without a copy. */
+/** From now on, new columns of this thread can be read by other threads without a copy. */
 export function shareColumns(): void {
   // Typed arrays accept both kinds of memory, but their types do not have a common one.
   createBuffer = (bytes) => new SharedArrayBuffer(bytes) as unknown as ArrayBuffer
@@ -29,7 +29,7 @@ export function shareColumns(): void {
 
 /**
  * Copies the arrays of numbers in plain objects, so that the copy can be moved to another thread.
- * Adds the memory of the copied arrays to `moved`.
+ * Adds the memory of the copies to `moved`.
  */
 export function copyNumbers<T>(value: T, moved: ArrayBufferLike[]): T {
   if (ArrayBuffer.isView(value)) {

@@ -44,7 +44,9 @@ export const listCounts = (
 ): string[] =>
   counts.flatMap(([count, one, many = one]) => (count > 0 ? [countText(count, one, many)] : []))
 
-/** Formats a number with thousands separators. `toLocaleString` would take 40 ms at first. */
+/**
+ * Formats a number with thousands separators. The first call of `toLocaleString` would take 40 ms.
+ */
 export const numberText = (count: number): string =>
   String(count).replaceAll(/\B(?=(?:\d{3})+$)/g, ',')
 
@@ -153,7 +155,7 @@ const tuttiFrame = new RegExp(
 )
 
 const frame = /\n\s+at [^\n]*/g
-/** Stack frames of the installed package or of Node.js, or without a file. */
+/** Matches stack frames of the installed package and of Node.js, and frames without a file. */
 const foreignFrame = /[/\\]node_modules[/\\]tutti[/\\]|\bnode:|\(<anonymous>\)$/
 
 /**

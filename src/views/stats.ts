@@ -25,16 +25,22 @@ export function statsInPlace(values: Float64Array): DurationStats {
     sum += value
     if (value > max) max = value
   }
-  // After a selection, all larger values are behind the selected rank, so the next selection starts
-  // there.
+  // After a selection, all larger values are behind the selected index, so the next selection
+  // starts there.
   let from = 0
-  const rank = (quantile: number): number => {
+  const readQuantile = (quantile: number): number => {
     const at = Math.min(last, Math.max(0, Math.ceil(quantile * values.length) - 1))
     select(values, from, last, at)
     from = at
     return values[at] ?? 0
   }
-  return { mean: sum / values.length, p50: rank(0.5), p95: rank(0.95), p99: rank(0.99), max }
+  return {
+    mean: sum / values.length,
+    p50: readQuantile(0.5),
+    p95: readQuantile(0.95),
+    p99: readQuantile(0.99),
+    max,
+  }
 }
 
 /** Like `statsInPlace`; `null` without data. */

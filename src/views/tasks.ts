@@ -1,4 +1,7 @@
-/** Single tasks of a pass over all panels: lists by state, name or node, and one task's details. */
+/**
+ * Queries about tasks: lists by state, name or node, and the details of one task. The data come
+ * from a pass over all panels.
+ */
 
 import type { TaskState } from '../tasks/lifecycle.ts'
 import type { RunPass } from './all-panels.ts'
@@ -266,7 +269,7 @@ function measureTimes(
   const { pauses } = bounds
   const between = (from: number, to: number): number =>
     Math.max(0, activeTime(pauses, to) - activeTime(pauses, from))
-  // If a killed session left the task, the end of its wait is unknown.
+  // If a killed session left the task unfinished, the end of its wait is unknown.
   const assumedEnd = isInterrupted(counts, task) ? null : now
   const until = started ?? ended ?? assumedEnd
   const waited = ready === null || until === null ? null : between(ready, until)

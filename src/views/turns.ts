@@ -17,7 +17,7 @@ export interface HeldByTask {
 }
 
 export interface EarlierStarts {
-  /** The number of attempts of other tasks that started earlier. */
+  /** The number of attempts of other tasks that started while this task waited. */
   readonly count: number
   /** The number of those attempts that requested more resources than this task. */
   readonly larger: number

@@ -81,7 +81,10 @@ export function explainWait(pass: RunPass, task: number): WaitReason {
   return others.toReason(isAhead, shortage, toHeldUpBy(others.first(isAhead)))
 }
 
-/** A single-core task is assigned to a node immediately, and no node is kept free for it. */
+/**
+ * Whether a task requests only one core. Such a task is assigned to a node immediately, and no node
+ * is kept free for it.
+ */
 const isSingleCore = (request: SlotRequest | undefined): boolean =>
   request === undefined ||
   (request.cores === 1 &&

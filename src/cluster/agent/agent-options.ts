@@ -42,8 +42,8 @@ export interface StartAgentOptions extends BrokerOptions {
   readonly gpus?: number | readonly (number | string)[]
   readonly memoryMb?: number
   /**
-   * Labels of this node. A task runs here only if the node has all its labels, with the same
-   * values.
+   * Labels of this node. A task runs here only if the node has all labels that the task requests,
+   * with the same values.
    */
   readonly labels?: Readonly<Record<string, string>>
   /**
@@ -69,14 +69,20 @@ export interface StartAgentOptions extends BrokerOptions {
 const agentKeys = ['name', 'cores', 'gpus', 'memoryMb', 'labels', 'workDir', 'clock', 'log']
 const knownKeys = [...brokerKeys, ...agentKeys, 'isolation', 'only', 'allow', 'allowEnv']
 
-/** The maximum number of workers. Only tasks that request several cores use further cores. */
+/**
+ * The maximum number of workers. If there are more cores, only tasks that request several cores use
+ * all of them.
+ */
 const maxWorkers = 1024
 
-/** How an agent and its parent process detect each other's exit. */
+/** What to do in case the agent's process is killed or exits, or its server is lost. */
 export interface AgentLifetimeOptions {
   /** Whether to start a watcher process, which reports a killed agent. Default `false`. */
   readonly hasWatcher?: boolean
-  /** How long the agent waits for a lost server. Set only if the server exits with the driver. */
+  /**
+   * The agent leaves after a server outage of this length. Set only if the server exits with the
+   * driver.
+   */
   readonly serverSeconds?: number
   /**
    * Receives a function that removes the agent's empty folder if the process exits without `close`.

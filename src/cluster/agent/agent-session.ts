@@ -56,7 +56,8 @@ export interface AgentSessionOptions {
   /** Called when a job has been queued or resources have become free. */
   readonly onChange: () => void
   readonly onRefusedMessage: (reason: string) => void
-  readonly onProblem: (error: unknown) => void
+  /** Called if the broker's store failed to store results or to return a task's spec. */
+  readonly onStoreProblem: (error: unknown) => void
   /** Called with an unexpected error. The session cannot continue after it. */
   readonly onFailed: (error: unknown) => void
   readonly onDroppedEvent: (why: string) => void
@@ -168,7 +169,8 @@ export class AgentSession implements BackendListener {
     // A restarted driver resends the jobs that it still needs, possibly with changes.
     if (isLater) this.#returnAllJobs()
     const unconfirmed = this.driver.attach(attach)
-    // If the driver is the same, it has given up this agent's tasks and does not need these events.
+    // If the driver is the same, it has given up this agent's tasks and does not need the
+    // unconfirmed events.
     this.#reports.restart(isLater ? unconfirmed : [], (uid) => this.held.latestAttempt(uid) > 0)
   }
 
@@ -176,7 +178,8 @@ export class AgentSession implements BackendListener {
   tick(nowMs: number): boolean {
     this.driver.tick()
     this.#reports.send()
-    // No attempt has ended recently, so another node may begin the waiting attempts sooner.
+    // If no attempt has ended recently, takes waiting attempts back from the backend: another node
+    // may begin them sooner.
     if (this.held.isStalled) this.#withdraw()
     const excess = this.held.findExcess(this.#options.offer(this).ahead, this.driver)
     this.#returnJobs(excess)
@@ -277,7 +280,7 @@ export class AgentSession implements BackendListener {
     if (this.outbox.isBlocked) return
     const reason = `the broker does not store results: ${messageOf(error)}`
     this.notice(toEventNotice(BackendThrottled, { reason, limit: 0 }))
-    this.#options.onProblem(error)
+    this.#options.onStoreProblem(error)
   }
 
   #handleMessage(message: DriverMessage): void {
@@ -308,13 +311,13 @@ export class AgentSession implements BackendListener {
       if (loaded.cancelReason !== null) this.#cancel([[uid, attempt]], loaded.cancelReason)
     } catch (error) {
       if (this.driver.epoch === epoch) this.#reports.addReturned(job)
-      this.#options.onProblem(error)
+      this.#options.onStoreProblem(error)
     }
     this.#options.onChange()
   }
 
   #hold(job: SentJob, spec: TaskSpec): void {
-    // The job may have been sent before, by this driver or by the driver before a restart.
+    // The job may have been sent before, possibly before a restart of the driver.
     const latest = this.held.latestAttempt(job.uid)
     const older = latest === 0 ? undefined : this.held.get(job.uid)
     if (latest >= job.attempt && (older || !this.outbox.hasGivenUp(job.uid))) return
@@ -336,7 +339,7 @@ export class AgentSession implements BackendListener {
     else this.#enqueueWithBundle(held, digest).catch(this.#options.onFailed)
   }
 
-  /** An attempt that was replaced keeps its cores until it has ended. */
+  /** Also called for an attempt that was replaced, which keeps its cores until it has ended. */
   #releaseCores(held: HeldAttempt): void {
     this.held.releaseCores(held)
     this.#options.onChange()

@@ -132,7 +132,8 @@ export class Agent {
   }
 
   /**
-   * Resolves with the number of unstored results. Rejects if the token is wrong or `close` fails.
+   * Resolves when the agent has left, with the number of results that the broker has not stored.
+   * Rejects if the token is wrong or `close` fails.
    */
   get left(): Promise<number> {
     return this.#left.promise
@@ -148,8 +149,8 @@ export class Agent {
 
   /**
    * Cancels tasks, and leaves when the broker has stored all results, or after `ownerTtlSeconds`
-   * without progress. With `waitForResults: false`, leaves immediately, even if this is a later
-   * call.
+   * without progress. With `waitForResults: false`, leaves immediately, even if an earlier call is
+   * still waiting.
    */
   close({ waitForResults = true }: { readonly waitForResults?: boolean } = {}): Promise<void> {
     if (!waitForResults) for (const { outbox } of this.#sessions.values()) outbox.close()
@@ -259,7 +260,8 @@ export class Agent {
     const id = toSessionUseId(attach)
     const earlierSession = this.#sessions.get(id)
     if (earlierSession?.isEnding === true) {
-      // Its results cannot be sent any more if the stream now belongs to another run.
+      // If the stream now belongs to another run, the results of the earlier session cannot be
+      // sent.
       if (earlierSession.run !== attach.run) earlierSession.outbox.close()
       await this.#removeSession(earlierSession, '', true)
     } else if (earlierSession?.driver.wasClosedBefore(attach) === true) {
@@ -314,7 +316,7 @@ export class Agent {
       onArrival: () => this.#feedAfterArrival(),
       onChange: () => this.#scheduleFeed(),
       onRefusedMessage: (reason) => this.#messages.refuse(reason),
-      onProblem: (error) => {
+      onStoreProblem: (error) => {
         const text = `the broker does not store results of tasks: ${messageOf(error)}`
         log.warn('EndsNotStored', `${text}; they are sent again`)
       },
@@ -378,7 +380,7 @@ export class Agent {
   }
 
   #scheduleFeed(): void {
-    // No job is waiting. The next arrival schedules this again.
+    // If no job is waiting, there is nothing to do: the next arrival calls this again.
     if (this.#isFeedScheduled || !(this.#isDraining || this.#shares.hasWaiting)) return
     this.#isFeedScheduled = true
     this.#options.clock.nextTurn(() => {
@@ -424,8 +426,8 @@ export class Agent {
 
 class ReceivedMessages {
   /**
-   * The number of refused messages. Only the first message is logged, and the first of each
-   * version.
+   * The number of refused messages. Only the first one is logged, and the first one of each other
+   * protocol version.
    */
   refused = 0
   readonly #options: Pick<AgentOptions, 'name' | 'log'>

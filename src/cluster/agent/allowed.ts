@@ -71,7 +71,7 @@ function findPaths(spec: TaskSpec, agent: RuledAgent): readonly string[] {
 
 const lookup = new ProgramLookup()
 
-/** The path at which the launcher finds the program, or else every path that it would try. */
+/** The path at which the program is found, or else every path at which it is looked for. */
 function programPaths({ executable, shell, cwd, workDir, env }: ProgramSpec): readonly string[] {
   // A shell can run any program, so there is no path to match.
   if (shell) return []
@@ -89,7 +89,7 @@ function resolvePath(file: string): string | null {
   for (let existing = file; ; existing = dirname(existing)) {
     const real = realPath(existing)
     if (real !== null) return join(real, ...missing)
-    // A dangling link is not allowed, because its target may change later.
+    // A dangling link is not allowed, because its target may be created later.
     if (isLink(existing) || existing === dirname(existing)) return null
     missing.unshift(basename(existing))
   }

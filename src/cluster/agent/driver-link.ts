@@ -74,8 +74,8 @@ export class DriverLink implements PlacingDriver {
   }
 
   /**
-   * Whether the session was closed while this agent was disconnected, and the driver belongs to a
-   * new run. `false` after a restart of the server, which may have lost the stream.
+   * Whether the session was closed while this agent was disconnected, and the driver that attaches
+   * belongs to a new run. `false` after a restart of the server, which may have lost the stream.
    */
   wasClosedBefore({ epoch, run }: Attach): boolean {
     const isNewRun = run !== this.#run && epoch > this.#epoch
@@ -196,12 +196,12 @@ export class DriverLink implements PlacingDriver {
       const beat = expectMessage(payload, 'beat')
       this.#heartbeats = number
       this.#lastHeardMs = clock.monotonicMs()
-      // Without a stream, this agent could not tell a dead driver from a closed session.
+      // If the driver has no stream, this agent could not tell a dead driver from a closed session.
       this.#heartbeatServerId = beat.hasStream ? broker.serverId : null
       this.#lastBeat = beat
       onHeartbeat(beat)
     } catch (error) {
-      // The heartbeat may come from a new driver that has not attached yet.
+      // After a silence, the heartbeat may come from a new driver that has not attached yet.
       if (clock.monotonicMs() - this.lastHeardMs > maxSilenceMs) return
       onRefused(messageOf(error))
     }

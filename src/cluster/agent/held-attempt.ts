@@ -17,8 +17,8 @@ const minElapsedMs = 0.01
 const maxAheadFactor = 64
 /**
  * The maximum ratio of the estimated to the measured rate of short attempts. On a busy machine, the
- * measured rate is too low. Without the estimate, messages would have fewer jobs, and slow the
- * machine down further.
+ * measured rate is too low. Without the estimate, each message would have fewer jobs, and the
+ * additional messages would slow the machine down further.
  */
 const maxEstimateFactor = 64
 const maxEstimatedRate = 2000
@@ -129,7 +129,10 @@ export class HeldAttempts {
     return this.#rate === null || this.#rate === 0 ? minElapsedMs : (this.#size * 1000) / this.#rate
   }
 
-  /** Grows while the agent runs out of jobs although its driver has some. */
+  /**
+   * Multiplies the number of jobs that are offered in advance. Grows while the agent runs out of
+   * jobs although its driver has some.
+   */
   get aheadFactor(): number {
     return this.#aheadFactor
   }
@@ -224,8 +227,8 @@ export class HeldAttempts {
   }
 
   /**
-   * Returns the queued attempts beyond both the offer and one second of work. Another node may be
-   * faster.
+   * Returns queued attempts beyond both the offer and one second of work, which another node may
+   * begin sooner.
    */
   findExcess(
     ahead: number,

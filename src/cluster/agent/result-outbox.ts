@@ -67,8 +67,8 @@ type Recorded = Extract<DriverMessage, { kind: 'recorded' }>
 const busyRate = 2000
 const busyBatchMs = 2
 /**
- * The minimum time between messages for each agent of the session. If there are many agents, each
- * has few results per second, so its results wait longer to share a message.
+ * The minimum time between messages, multiplied by the session's number of agents. If there are
+ * many agents, each has few results per second, so its results wait longer to share a message.
  */
 const batchMsPerAgent = 1.2
 const maxBatchMs = 80

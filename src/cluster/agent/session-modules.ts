@@ -76,7 +76,9 @@ export class SessionModules {
     }
   }
 
-  /** Adds the node's name to an error about a file or module, because other nodes may have it. */
+  /**
+   * Adds the node's name to an error about a file or module, because other nodes may have the file.
+   */
   addNodeName(report: ResultReport, spec: TaskSpec): ResultReport {
     if (report.kind !== 'fail') return report
     const { error } = report

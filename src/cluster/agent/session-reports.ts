@@ -73,8 +73,8 @@ export class SessionReports {
   }
 
   /**
-   * Adds an event with a monotonic time, because wall clocks differ. Its time is never before the
-   * start.
+   * Adds an event with a monotonic time, because wall clocks differ. The time is never before the
+   * start or the previous event of the attempt.
    */
   addEvent({ type, fields, taskId }: EventNotice, held?: HeldAttempt): void {
     const { clock, link } = this.#options
@@ -93,7 +93,8 @@ export class SessionReports {
 
   /**
    * Prepares for a driver that attaches. Discards starts and returned jobs, because the answer to
-   * the driver includes them. Sends the unconfirmed events of tasks whose results are not recorded.
+   * the driver lists the held jobs and their starts. Sends the unconfirmed events of tasks whose
+   * results are not recorded.
    */
   restart(unconfirmed: readonly ReportedEvents[], isKnownTask: (uid: string) => boolean): void {
     this.#reset()

@@ -23,7 +23,9 @@ export interface SessionStoreOptions {
   readonly subjects: SessionSubjects
   readonly resultTtlSeconds: () => number
   readonly refusalTimeoutMs: () => number
-  /** Whether the driver has recorded the results, and the agent no longer keeps the message. */
+  /**
+   * Whether the driver has recorded the results of a message, so that the agent no longer keeps it.
+   */
   readonly isRecorded: (message: Header) => boolean
   readonly onProblem: (error: unknown) => void
 }
@@ -67,8 +69,8 @@ export class SessionStore {
   }
 
   /**
-   * Removes recorded results, oldest first. Returns `false` if there was none. Concurrent calls
-   * share one request.
+   * Removes recorded results, oldest first. Returns `false` if nothing was removed. Concurrent
+   * calls share one request.
    */
   makeRoom(): Promise<boolean> {
     this.#makingRoom ??= this.#removeRecorded()

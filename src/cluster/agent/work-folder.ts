@@ -56,8 +56,9 @@ export class WorkFolder {
   }
 
   /**
-   * Removes a subfolder. Never rejects, because files that programs left must not stop the agent.
-   * Renames the folder first, so that the next session of the same name does not find it.
+   * Removes a subfolder. Never rejects, because files that programs have left behind must not stop
+   * the agent. Renames the folder first, so that the next session of the same name does not find
+   * it.
    */
   async remove(folder: string): Promise<void> {
     const removed = `${folder}.removed-${++this.#removals}`
@@ -105,7 +106,10 @@ function findOwner(path: string): string {
   }
 }
 
-/** Creates a folder and its parents. With `recursive`, `mkdirSync` never returns below /proc. */
+/**
+ * Creates a folder and its parents. Does not use `recursive`, with which `mkdirSync` never returns
+ * for a path below /proc.
+ */
 function createFolder(folder: string): void {
   try {
     mkdirSync(folder, { mode: 0o755 })

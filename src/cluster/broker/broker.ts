@@ -6,7 +6,10 @@ export interface BrokerMessage {
   respond(data: Uint8Array): void
 }
 
-/** Reconnects automatically. Messages published meanwhile may be lost without an error. */
+/**
+ * Reconnects automatically. Messages published while it is disconnected may be lost without an
+ * error.
+ */
 export interface Broker {
   /** The URL of the server, without credentials. */
   readonly url: string
@@ -95,8 +98,8 @@ export interface BrokerStore {
     after: StreamPosition | null,
   ): Promise<{ readonly messages: readonly StoredMessage[]; readonly position: StreamPosition }>
   /**
-   * Examines some hundred messages from number `from`, and removes those that `mayRemove` accepts.
-   * `next` is where to continue, or 1 at the end.
+   * Examines a few hundred messages of the subject from number `from`, and removes those that
+   * `mayRemove` accepts. `next` is where to continue, or 1 at the end.
    */
   removeFirst(
     stream: string,

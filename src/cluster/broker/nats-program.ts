@@ -8,8 +8,8 @@ import { BackendError } from '../../foundation/errors.ts'
 const projectPath = join('node_modules', '.tutti', 'nats-server')
 
 /**
- * Returns the value of `TUTTI_NATS_SERVER`, else the first program on `PATH`, else the project's
- * copy.
+ * Returns the value of `TUTTI_NATS_SERVER`, else the first program on `PATH` or in an `sbin`
+ * folder, else the project's copy.
  */
 export function findNatsServer(): string {
   const named = process.env['TUTTI_NATS_SERVER']

@@ -131,8 +131,8 @@ export class NatsServer {
   })
 
   async #run({ failures, onReady }: SupervisedRun, launched: GuardedServer | null) {
-    // Checked only after the restart delay. If both processes get a signal, the server may exit
-    // before this process receives it.
+    // `isExitExpected` is called only after the restart delay: if both processes get a signal, the
+    // server may exit before this process receives it.
     if (failures > 0 && this.#options.isExitExpected?.() !== true) this.#warn(failures)
     try {
       const server = launched ?? (await this.#launch())

@@ -279,7 +279,9 @@ export class NatsStore implements BrokerStore {
     }
   }
 
-  /** Deletes each chunk, because nats-server 2.9 counts purged messages as used space. */
+  /**
+   * Deletes each chunk by its number, because nats-server 2.9 counts purged messages as used space.
+   */
   async #deleteChunks(stream: string, chunks: readonly number[]): Promise<void> {
     const { streams } = this.#manager
     await forEachChunk(chunks.length, async (index) => {
@@ -328,7 +330,7 @@ export class NatsStore implements BrokerStore {
     return messages
   }
 
-  /** Asks the stream's leader if a replica does not have the chunk: the replica may lag behind. */
+  /** If a replica does not have the chunk, asks the stream's leader: the replica may lag behind. */
   async #getChunk(stream: string, subject: string): Promise<StoredMsg | null> {
     const wanted = { last_by_subj: subject }
     try {

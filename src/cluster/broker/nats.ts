@@ -285,7 +285,8 @@ class NatsBroker implements Broker {
             },
           })
         } catch (thrown) {
-          // An exception would close the connection, and a second call would fail in the same way.
+          // The client would close the connection after an exception. There is no second call of
+          // `onMessage`, because it would fail in the same way.
           this.#warnOfFailure('a message could not be handled, and its content is lost', thrown)
         }
       },

@@ -150,7 +150,8 @@ export class AgentDirectory {
   }
 
   /**
-   * The time by which all agents that were present at the start have been heard, even slow ones.
+   * By this time, all agents that were present when the connection was made or restored have been
+   * heard.
    */
   get allHeardMs(): number {
     return this.#connectedSinceMs + announceWaitMs
@@ -263,7 +264,7 @@ export class AgentDirectory {
     const report = expectMessage(opened.payload, 'watcher-report')
     const { name, epoch } = report.agent
     if (report.state === 'silent') {
-      // Ignores answers to an earlier request, which another client may have sent again.
+      // Ignores an answer to an earlier request: another client may have copied and resent it.
       if (opened.epoch === this.#discovery) this.#silent.set(name, report)
       return
     }

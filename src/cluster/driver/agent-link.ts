@@ -118,7 +118,7 @@ export class AgentLink {
     this.#post({ kind: 'missing', from: number, to: number })
   }
 
-  /** Includes the agent's answer to the attach request. */
+  /** When the agent was last heard. Its answer to the attach request counts. */
   get lastHeardMs(): number {
     return Math.max(this.#attachedMs, this.#link.lastHeardMs)
   }

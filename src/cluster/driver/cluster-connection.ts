@@ -11,7 +11,10 @@ export interface ClusterSettings {
    * How long tasks can still run, on `node` or, if it is omitted, on any node. May be `Infinity`.
    */
   readonly secondsLeft: (node?: string) => number
-  /** Limits of run times in seconds. They divide tasks into separate queues. */
+  /**
+   * Boundaries in seconds. Tasks whose estimated run times have a boundary between them wait in
+   * separate queues.
+   */
   readonly horizons: readonly number[]
   readonly modules: 'shared' | 'bundle'
   /**
@@ -25,7 +28,7 @@ export interface ClusterSettings {
 
 export interface ClusterConnection extends Connection {
   /**
-   * Submits jobs with equal requests that begin together or not at all. If a node is lost before
+   * Submits jobs with equal requests. They begin together or not at all. If a node is lost before
    * its job has begun, the job ends as if it had been running.
    */
   submitTogether(jobs: readonly Job[], options: GroupOptions): void

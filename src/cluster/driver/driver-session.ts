@@ -274,8 +274,8 @@ export class DriverSession implements ClusterConnection {
     this.#tick()
     await attached
     await this.#agents.earlier.reportMissingAgents(noted)
-    // An agent may have ended its part while the connection was down: it then has a new part, and
-    // only the stream has its results.
+    // An agent may have ended its part of the session while the connection was down. It then has a
+    // new part, and only the stream has the results of the old one.
     if (!isNew) await this.#results.readStream(allResults)
     if (!this.#isOpen) return
     this.#isReady = true
@@ -302,7 +302,7 @@ export class DriverSession implements ClusterConnection {
     for (const unsubscribe of this.#unsubscribe.splice(0)) unsubscribe()
   }
 
-  /** An earlier start of the driver has deleted the value of the task, so it must run again. */
+  /** Runs a task again: an earlier start of the driver has deleted the task's value. */
   #rerun(one: DriverJob, attempt: number): void {
     this.#continued.rerun(one, attempt)
     this.#trigger.schedule()

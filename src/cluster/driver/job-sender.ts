@@ -89,7 +89,7 @@ export class JobSender {
       }
       return
     }
-    // If the job has moved in the meantime, its spec is stored again under the new number.
+    // If the job has moved in the meantime, its spec is stored again under the new attempt number.
     const isSame = one.wireAttempt === attempt
     if (isSame && this.#mustStillSend(one, link)) link.send(encodeLargeJob(one, name))
     else if (!isSame || jobs.findEntry(one.job) !== one) objects.delete(name)
@@ -101,7 +101,7 @@ export class JobSender {
   ): Promise<T> {
     const canceled = new AbortController()
     for (const one of jobs) {
-      // The job had been assigned to another agent before. Its data is no longer needed there.
+      // If the job was assigned to another agent before, its data is no longer needed there.
       this.#unsent.get(one)?.abort()
       this.#unsent.set(one, canceled)
     }

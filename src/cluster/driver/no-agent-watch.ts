@@ -54,7 +54,9 @@ export class NoAgentWatch {
     }
   }
 
-  /** Fails jobs that all suitable agents refuse. Returns `false` while another agent may join. */
+  /**
+   * Fails jobs that all suitable agents refuse. Returns `false` while another agent may allow them.
+   */
   #failRefused(name: string, refusing: readonly string[], nowMs: number): boolean {
     const leftMs = this.#directory.allHeardMs - nowMs
     if (leftMs > 0) {

@@ -38,7 +38,9 @@ interface LoadedValue {
 type OutputFacts = Pick<AttemptFacts, 'stdout' | 'stderr'>
 
 const valueRequestDelayMs = 500
-/** How many times to request an earlier driver's value. The agent may have dropped the value. */
+/**
+ * How many times to ask an agent for a value of an earlier start. The agent may have dropped it.
+ */
 const maxEarlierRequests = 120
 
 export interface ResultReceiverOptions {
@@ -79,7 +81,10 @@ export class ResultReceiver {
     return this.#received.has(epoch)
   }
 
-  /** Returns the numbers of the messages with this `endsEpoch` received so far. */
+  /**
+   * From now on, accepts messages with this `endsEpoch`. Returns the numbers of those that were
+   * received so far.
+   */
   acceptEpoch(epoch: number): NumberSet {
     const known = this.#received.get(epoch)
     if (known !== undefined) return known
@@ -153,7 +158,8 @@ export class ResultReceiver {
       const one = jobs.find(end.index, end.uid, end.attempt)
       if (one?.agent !== agent) this.#handleUnknown(agent, end, message)
       else {
-        // A result that refers to an object is the only result in its message.
+        // The value of such a result must still be read from the broker's store. Its message, which
+        // has no other result, is marked as delivered after that.
         if (refersToObject(end)) isTaken = false
         this.reportResult(one, end, agent, message)
       }
@@ -309,8 +315,8 @@ export class ResultReceiver {
   }
 
   /**
-   * Reads an output or error that was too large for a message. Reports the result even if that
-   * fails.
+   * Reads an output or error that was too large for a message. Reports the result even if they
+   * cannot be read.
    */
   async #reportWithStoredParts(
     one: DriverJob,

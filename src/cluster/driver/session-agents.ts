@@ -101,7 +101,8 @@ export class SessionAgents implements DirectoryListener {
 
   /**
    * Attaches to all known agents, with retries. Resolves when their results for an earlier start
-   * have arrived, or the agents are lost. Called when the session is claimed.
+   * have arrived, or the agents are lost. First called when the session has been claimed, then at
+   * every tick.
    */
   async attachAll(): Promise<void> {
     this.#isClaimed = true
@@ -149,6 +150,7 @@ export class SessionAgents implements DirectoryListener {
     for (const { name } of this.earlier.undecided) names.add(name)
     const answers = await Promise.all(
       // An attached agent may be lost before it answers, for example if its batch job was canceled.
+      // This is not logged.
       Array.from(names, (name) => detachAgent(name, reason, this.#links.has(name), this.#options)),
     )
     return !answers.some((answer) => answer?.isSuperseded)
@@ -231,7 +233,8 @@ export class SessionAgents implements DirectoryListener {
       this.#problems.delete(name)
       jobs.addAgent(known.announcement, answer.offer)
       earlier.markFound(agent)
-      // If the agent had been lost, the jobs that it still holds have moved to other agents.
+      // If this is not the first attach, the agent had been lost, and the jobs that it still holds
+      // have moved to other agents.
       if (isFirst) earlier.addHeld(agent, answer.held)
       else for (const { uid, attempt } of answer.held) agent.cancel([uid, attempt], 'it has moved')
       agent.hasReportedEarlier = true
@@ -349,7 +352,7 @@ export class SessionAgents implements DirectoryListener {
     const movedAttempts = ungrouped.map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
     // Lost attempts are noted before they are reported, so that a later start does not repeat them.
     const lost = [...lostEarlier, ...toLostAttempts(begun, name, reason)]
-    // It may have begun attempts of an earlier start that it has not listed.
+    // The agent may have begun attempts of an earlier start that it has not listed.
     const isUnknown = !agent.hasReportedEarlier && this.earlier.has(agent)
     const state = isUnknown ? 'missing' : 'left'
     const noted = this.used.noteLost(agent, lost, [...unbegun, ...movedAttempts], state)

@@ -1,6 +1,6 @@
 /**
- * Ensures that a session has only one driver process at a time. A later one replaces an earlier
- * one.
+ * Ensures that a session has only one driver process at a time. A later one replaces an earlier one
+ * that no longer answers.
  */
 
 import { type BackendListener, toEventNotice } from '../../backends/backend.ts'
@@ -52,7 +52,8 @@ async function requestOwnerRepeatedly(
 
 async function expectNoOwner(options: OwnershipOptions, lastClaim: number): Promise<void> {
   const { broker, subjects, cluster, use } = options
-  // A suspended driver does not answer and is replaced. Without a claim, one request is enough.
+  // A suspended driver does not answer and is replaced. If nobody has claimed the session, one
+  // request is enough.
   const requests = lastClaim === 0 ? 1 : maxRequests
   const [useReply, sessionReply] = await Promise.all(
     [subjects.owner, subjects.sessionOwner].map((subject) =>
@@ -106,7 +107,8 @@ export async function claimSession(options: ClaimOptions): Promise<ClaimedSessio
     const names = directory.agents.map(({ announcement }) => announcement.name)
     const latestStart = Math.max(
       noted.latestEpoch,
-      // The notes of the earlier driver may be lost, and its clock may have been ahead.
+      // Asks agents, too: the notes of the earlier driver may be lost, and its clock may have been
+      // ahead.
       await requestLatestStart(directory, names, { use }),
     )
     return { ...ownership, keys, noted, epoch: newDriverEpoch(clock, latestStart) }

@@ -333,13 +333,16 @@ export class UsedAgents {
     return answer === 'signed'
   }
 
-  /** Writes the notes again before they expire. They also contain this driver's epoch. */
+  /**
+   * Writes the notes again before they expire: a later start needs them and this driver's epoch,
+   * which they contain.
+   */
   tick(nowMs: number): void {
     if (this.#isClosed || nowMs - this.#notedMs < this.#options.resultTtlSeconds * 250) return
     this.#notedMs = nowMs
     for (const agent of this.#noted.values()) {
       this.#note(agent, 'used').catch(() => {
-        // The notes are written again before they expire.
+        // There are further attempts before the notes expire.
       })
     }
   }
@@ -410,7 +413,8 @@ export async function requestLatestStart(
       const answer = await directory.request(name, { kind: 'challenge', ...asked }, maxSilenceMs)
       return expectMessage(answer, 'challenged').latestStart ?? 0
     } catch {
-      // If there is a later driver, the agent refuses the attach request of this driver.
+      // If there is a later start that is not known here, the agent refuses the attach request of
+      // this driver.
       return 0
     }
   }

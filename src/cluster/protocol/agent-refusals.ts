@@ -5,8 +5,8 @@ import type { NotAllowed } from '../wire/messages.ts'
 import type { Exclusion } from './placement/placement-node.ts'
 
 /**
- * The maximum number of targets. If it is exceeded, all are forgotten, and agents refuse the tasks
- * again.
+ * The maximum number of targets (see `toTargetKey`). If it is exceeded, all are forgotten, and
+ * agents refuse the tasks again.
  */
 const maxTargets = 10_000
 

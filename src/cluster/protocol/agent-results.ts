@@ -2,7 +2,7 @@
 
 import { NumberSet, type NumberRange } from './number-set.ts'
 
-/** What an agent that is attached to says about its messages with results. */
+/** What an agent reports about its messages with results when a driver attaches to it. */
 export interface ResultsState {
   /** Identifies the session on the agent, which numbers its messages up to `endMessages`. */
   readonly endsEpoch: number
@@ -11,7 +11,7 @@ export interface ResultsState {
   readonly unrecorded: readonly number[]
 }
 
-/** What an agent is told about its messages. */
+/** What the driver tells an agent about its messages with results. */
 export interface ResultsReport {
   /** All results of the messages up to this number are recorded, or will never be. */
   readonly through: number
@@ -134,7 +134,10 @@ export class AgentResults {
     this.#recorded.add(number)
   }
 
-  /** Marks a message that refers to objects. The agent keeps it until its task is recorded. */
+  /**
+   * Marks a message that refers to objects. The agent keeps it until the task of the result is
+   * recorded.
+   */
   keepUnread(number: number): void {
     this.#delivered.add(number)
     this.#unread.add(number)

@@ -13,7 +13,10 @@ export class ClockOffset {
     return this.#measurements.length > 0
   }
 
-  /** The shortest round trip gives the most accurate estimate. */
+  /**
+   * Adds a measurement. The estimate is that of the shortest round trip, which is the most
+   * accurate.
+   */
   add(sentMs: number, receivedThereMs: number, sentThereMs: number, receivedMs: number): void {
     const offsetMs = (receivedThereMs - sentMs + (sentThereMs - receivedMs)) / 2
     const roundTripMs = receivedMs - sentMs - (sentThereMs - receivedThereMs)

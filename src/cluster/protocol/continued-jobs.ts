@@ -66,7 +66,10 @@ export class ContinuedJobs {
     this.#isMatching = false
   }
 
-  /** Called once, when the data of an earlier start was read. */
+  /**
+   * Continues the jobs that were submitted before the data of an earlier start was read. Called
+   * once.
+   */
   continueInitialJobs(): void {
     const { jobs } = this.#options
     const initialJobs = jobs.all
@@ -150,8 +153,8 @@ export class ContinuedJobs {
   }
 
   /**
-   * Runs an attempt again that ended for an earlier start of the driver. Call `reportMoved`
-   * afterwards.
+   * Runs a task again. `attempt` is its attempt that ended under an earlier start of the driver.
+   * Call `reportMoved` afterwards.
    */
   rerun(one: DriverJob, attempt: number): void {
     const { jobs } = this.#options
@@ -203,7 +206,8 @@ export class ContinuedJobs {
     if (continuation === null) return false
     const { end, source, adoption, attempt, uncounted } = continuation
     const isGone = adoption !== undefined && agents.get(adoption.agent.name) !== adoption.agent
-    // Skips a number, because the agent may come back and confuse this attempt with its own.
+    // If the agent of the attempt is gone, skips a number: the agent may come back and confuse the
+    // next attempt with its own.
     const skipped = isGone ? 1 : 0
     jobs.continueAtAttempt(one, attempt + skipped, uncounted + skipped)
     if (end !== undefined) {

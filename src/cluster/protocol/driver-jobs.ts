@@ -52,7 +52,7 @@ const defaultPlacementParts: PlacementParts = {
 }
 
 /**
- * The minimum time since a job was sent before it is recalled. By then, its start would be known.
+ * A job is recalled only if it was sent at least this long ago. By then, its start would be known.
  */
 const minRecallAgeMs = 400
 /** The maximum number of tasks for which the node of a failed attempt is remembered. */
@@ -69,8 +69,8 @@ export class DriverJobs {
   readonly refusals = new AgentRefusals()
   readonly held: HeldView
   /**
-   * Reads both clocks. Called once per message, because reading them costs more than handling a
-   * job.
+   * Reads the monotonic clock and the wall clock. Called once per message, because reading them
+   * costs more than handling a job.
    */
   readonly readTime: () => Moment
   readonly #listener: BackendListener
@@ -242,7 +242,8 @@ export class DriverJobs {
     readonly begun: readonly DriverJob[]
     readonly moved: readonly DriverJob[]
   } {
-    // These jobs are not lost: their results have arrived, and their values are being read.
+    // Jobs that are ending are not lost: their results have arrived, and their values are being
+    // read.
     for (const one of agent.jobs.toArray()) if (one.isEnding) this.detachFromAgent(one)
     const oftenMoved = this.#findExcessiveMoves(agent)
     const hasBegun = (one: DriverJob): boolean => one.isStarted || oftenMoved.has(one)
@@ -273,7 +274,7 @@ export class DriverJobs {
     return oftenMoved
   }
 
-  /** Gives jobs of a lost node new attempt numbers, because the node may come back. */
+  /** Queues jobs of a lost node again, with new attempt numbers, because the node may come back. */
   move(jobs: readonly DriverJob[]): void {
     for (const one of jobs) this.renumber(one, 1)
     this.requeue(jobs)

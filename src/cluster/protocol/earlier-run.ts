@@ -1,6 +1,6 @@
 /**
- * The results in the stream and the jobs at agents that an earlier start of the session left. Tasks
- * with the same uid continue from there.
+ * What an earlier start of the session left behind: results in the stream, and jobs at agents.
+ * Tasks with the same uid continue from these.
  */
 
 import { toErrorRecord } from '../../foundation/error-record.ts'
@@ -19,7 +19,10 @@ import type {
 import type { RemoteAgent } from './remote-agent.ts'
 import type { EventSource } from './clock-offset.ts'
 
-/** The message that contained a result. Its agent can send an object of the result again. */
+/**
+ * The message that contained a result. If the broker's store has lost a large part of the result,
+ * the agent can send that part again.
+ */
 export interface ResultSource {
   readonly agent: string
   readonly epoch: number
@@ -41,7 +44,7 @@ export interface PendingEvent {
 export interface Continuation {
   /** Never a cancellation, because tasks that were canceled with their driver run again. */
   readonly end?: WireResult
-  /** Set only if the result refers to an object. */
+  /** Set only if the result refers to an object in the broker's store. */
   readonly source?: ResultSource
   readonly adoption?: AdoptedAttempt
   /** The number of the attempt that has a result or is adopted, or else of the next attempt. */

@@ -36,7 +36,7 @@ export function toEventSeconds(
   return one.latestSeconds
 }
 
-/** Returns the end of an attempt, which is never before a reported event of the attempt. */
+/** Returns when an attempt ended, which is never before a reported event of the attempt. */
 export function toEndMoment(
   one: DriverJob,
   agent: RemoteAgent | null,

@@ -47,7 +47,10 @@ export class RecordedMessages {
     settleResult(message)
   }
 
-  /** Jobs that were reported before these and not confirmed are lost. */
+  /**
+   * Marks the results of jobs as recorded. Those of jobs that were reported earlier, but not
+   * confirmed, are lost.
+   */
   markRecorded(jobs: readonly Job[]): void {
     for (const job of jobs) {
       for (let next = this.#nextReported(); next !== null; next = this.#nextReported()) {

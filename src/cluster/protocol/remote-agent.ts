@@ -11,7 +11,7 @@ import type { JobGroup } from './placement/job-group.ts'
 import type { Exclusion } from './placement/placement-node.ts'
 import type { PlacedJob } from './placement/shapes.ts'
 
-/** What agents announce about themselves. Later announcements replace earlier ones. */
+/** What an agent announces about itself. Later announcements replace earlier ones. */
 export interface AnnouncedAgent {
   readonly announcement: Announcement
   readonly offset: ClockOffset
@@ -103,7 +103,7 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   readonly avoidedNode: string | null
   /** The agents that are known to refuse the job. Does not change while the job waits. */
   exclusion: Exclusion | null = null
-  /** The group with which the job begins. The jobs of a group are not placed again individually. */
+  /** The jobs that must begin together with this one. None of them is placed again alone. */
   readonly group: DriverJobGroup | null
   /** The attempt number for agents. It also counts attempts of the driver's earlier starts. */
   wireAttempt: number

@@ -28,7 +28,10 @@ export interface OpenedMessage extends Header {
   readonly payload: unknown
 }
 
-/** Creates a random epoch. Such epochs have no order, because clocks may be set back. */
+/**
+ * Creates a random epoch. It is not a time, because clocks may be set back, so such epochs have no
+ * order.
+ */
 export const newEpoch = (): number => randomInt(1, 2 ** 48)
 
 /**
@@ -133,8 +136,8 @@ export function replaceSignature(key: Key, subject: string, message: Buffer): vo
 }
 
 /**
- * Throws `RefusedMessageError` or `VersionMismatchError`. Version, signature and the name in
- * announcements have the same form in all versions of the protocol.
+ * Checks and decodes a message. Throws `RefusedMessageError` or `VersionMismatchError`. Version,
+ * signature and the name in announcements have the same form in all versions of the protocol.
  */
 export function open(key: Key, subject: string, data: Uint8Array): OpenedMessage {
   const message = Buffer.from(data.buffer, data.byteOffset, data.byteLength)

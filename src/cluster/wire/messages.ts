@@ -167,7 +167,10 @@ const functions = fields({
   /** `null` for a function with default options. The list is `null` if all functions have them. */
   options: nullable(list(nullable(functionOptions))),
 })
-/** A job that is not in the columns. A spec that is too large is in the broker's store. */
+/**
+ * A job that is not in the columns. If its spec is too large for a message, `specObject` names a
+ * stored object.
+ */
 const job = fields({
   ...sentJob,
   spec: nullable(spec),

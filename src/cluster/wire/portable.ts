@@ -15,7 +15,9 @@ import { SentException } from './codec.ts'
 
 type SerializationError = typeof ArgumentNotSerializableError | typeof ResultNotSerializableError
 
-/** Returns the value to send, mostly `value` itself. Throws with the path of an unsendable part. */
+/**
+ * Returns the value to send, usually `value` itself. Throws with the path of an unsendable part.
+ */
 export function toPortable<T>(value: T, root: string, errorClass: SerializationError): T {
   if (isPlainValue(value)) return value
   let clone: T
@@ -46,8 +48,8 @@ function createSerializationError(
 
 interface Inspection {
   /**
-   * The first object that exists in this process only, such as a Blob, a key or shared memory. V8's
-   * serializer would send an empty object instead.
+   * The path of the first object that exists in this process only, such as a Blob, a CryptoKey or
+   * shared memory. V8's serializer would send an empty object instead.
    */
   readonly processBoundPath: string | null
   /** Whether the value contains a DOMException, which V8's serializer would send as an `Error`. */

@@ -99,7 +99,7 @@ export class ReliableLink {
     } catch (error) {
       return onRefused(messageOf(error))
     }
-    // A genuine message of another link, such as the one before a reconnect.
+    // Ignores a genuine message of another link, such as the link before a reconnect.
     if (message.epoch !== epoch) return
     this.#lastHeardMs = this.#options.clock.monotonicMs()
     this.#handleAcknowledgement(message)

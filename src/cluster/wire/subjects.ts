@@ -57,7 +57,7 @@ export interface SessionSubjects {
   readonly used: string
   /** The claims of drivers to own the session, which are stored in order. */
   readonly claim: string
-  /** Where the driver answers ownership requests, so that a second driver detects it. */
+  /** Where the driver answers ownership requests, by which a second driver detects the first. */
   readonly owner: string
   /** Like `owner`, for the drivers of all backends of the session, which share a process. */
   readonly sessionOwner: string

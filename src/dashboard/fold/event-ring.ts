@@ -10,7 +10,7 @@ const maxEvents = 5000
 export class EventRing {
   #events: ViewEvent[] = []
 
-  /** Oldest first. */
+  /** The latest events, oldest first. */
   get latest(): readonly ViewEvent[] {
     return this.#events.slice(-maxEvents)
   }

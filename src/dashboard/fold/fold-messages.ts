@@ -3,7 +3,7 @@
 import type { ViewQuery } from '../protocol.ts'
 import type { TelemetryFacts } from '../queries/query-source.ts'
 
-export interface FoldData {
+export interface FoldThreadData {
   readonly path: string
 }
 

@@ -8,11 +8,11 @@ import type { RecordWriterStates } from '../../record/record-views.ts'
 import { makeReport } from '../../report/report.ts'
 import { shareColumns } from '../../views/columns.ts'
 import { lowerPriority } from '../queries/sentences/thread-limits.ts'
-import type { FoldData, FoldRequest, FromFold, ToFold } from './fold-messages.ts'
+import type { FoldThreadData, FoldRequest, FromFold, ToFold } from './fold-messages.ts'
 import { FolderFold } from './folder-fold.ts'
 import { RecordFold } from './record-fold.ts'
 
-const { path } = workerData as FoldData
+const { path } = workerData as FoldThreadData
 // The thread that computes the sentences reads the same columns.
 shareColumns()
 

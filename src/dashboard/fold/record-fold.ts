@@ -34,7 +34,7 @@ export interface RecordFoldParts {
 
 interface AnswerOptions {
   readonly telemetry?: TelemetryFacts | null
-  /** Ends a reading for this answer, if no other answer needs it. */
+  /** If it is aborted, a reading that only this answer needs ends. */
   readonly signal?: AbortSignal
 }
 
@@ -121,8 +121,8 @@ export class RecordFold {
   }
 
   /**
-   * Reads the end of the file again. If each new event were kept for a while, the threads that
-   * collect garbage would take more CPU time, and they have the priority of the run.
+   * Reads the end of the file again instead of keeping new events. Kept events would cause more
+   * work for the threads that collect garbage, which have the priority of the run.
    */
   async #readLatestEvents(): Promise<readonly ViewEvent[]> {
     const { file, offset } = this.#appliedPosition

@@ -24,7 +24,10 @@ interface NamedEvent {
 
 const maxEvents = 500
 
-/** The latest events come first. `total` counts all events, and `known` only the kept ones. */
+/**
+ * The latest events come first. `known` has the events that were kept, and `total` counts all
+ * events.
+ */
 export function showEvents(
   moment: RunMoment,
   { filter, q, limit }: EventsQuery,

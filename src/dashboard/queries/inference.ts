@@ -10,7 +10,10 @@ import type { ServingFacts } from './query-source.ts'
 import type { RunMoment } from './run-moment.ts'
 import { shownText } from './shown-texts.ts'
 
-/** The measurements without spans of requests, which a caller's telemetry object may lack. */
+/**
+ * The measurements if there are no spans of requests: a caller's telemetry object may not provide
+ * them.
+ */
 const notMeasured = {
   ttft: null,
   betweenTokens: null,

@@ -17,7 +17,7 @@ type NameRow = ProgressView['names'][number]
 
 const maxNames = 500
 
-/** Names with most tasks come first. */
+/** Names with the most tasks come first. */
 export function showProgress(moment: RunMoment, filter: Filter): ProgressView {
   const selected = selectTasks(moment, createTaskFilter(moment, filter))
   const all = names.show(moment.names, { durations: false })
@@ -88,7 +88,7 @@ interface SelectedTasks {
   readonly durations: () => readonly Float64Array[]
 }
 
-/** Applies the filter once to each task; `null` if it selects all. */
+/** Applies the filter once to each task. Returns `null` if there is no filter. */
 function selectTasks(moment: RunMoment, filter: TaskFilter | null): SelectedTasks | null {
   if (filter === null) return null
   const { columns, isRunning, names: state } = moment

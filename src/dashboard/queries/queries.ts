@@ -40,7 +40,10 @@ interface SharedColumns {
 interface PassCache {
   readonly texts: RunTexts
   readonly shared: SharedColumns
-  /** The run at the time that was replayed last; `null` if it must be read from the record. */
+  /**
+   * The run at the time that was replayed last. `pass` is `null` if it must be read from the
+   * record.
+   */
   past: { readonly at: number; readonly events: number; readonly pass: RunPass | null } | null
 }
 

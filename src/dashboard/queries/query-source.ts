@@ -52,7 +52,7 @@ export interface QuerySource extends Pick<HeadView, 'reading' | 'beginsAt' | 'mi
   /** The latest events, oldest first. */
   readonly events: readonly ViewEvent[]
   /**
-   * Reads the record for one task. The method is `null` without a record, and during the first
+   * Reads the record for one task. Resolves with `null` without a record, and during the first
    * reading.
    */
   readTask(uid: string): Promise<RecordedHistory | null>

@@ -9,7 +9,7 @@ import { shownText } from './shown-texts.ts'
 /** Selects tasks by number. */
 export type TaskFilter = (task: number) => boolean
 
-/** Returns 1 at the numbers of the names that match; `null` if all names do. */
+/** Returns an array with a 1 at the index of each name that matches; `null` if no name is given. */
 export function findNames(
   { names: { names } }: RunMoment,
   name: string | undefined,

@@ -1,11 +1,11 @@
-/** The views of a record, or the list of a folder, from a thread that reads it. */
+/** The views of a record, or the list of the runs in a folder, from a thread that reads them. */
 
 import type { Worker } from 'node:worker_threads'
 import { StateError } from '../../foundation/errors.ts'
 import { once } from '../../foundation/service.ts'
 import type { RecordWriterStates } from '../../record/record-views.ts'
 import { startSiblingThread } from '../../runtime/supervised-child.ts'
-import type { FoldData, FoldRequest, FromFold, ToFold } from '../fold/fold-messages.ts'
+import type { FoldThreadData, FoldRequest, FromFold, ToFold } from '../fold/fold-messages.ts'
 import type { ViewQuery } from '../protocol.ts'
 import { smallHeap } from '../queries/sentences/thread-limits.ts'
 import type { ReadFacts } from './telemetry-facts.ts'
@@ -83,7 +83,7 @@ export class RecordSource implements ViewSource {
   }
 
   #startThread(): Worker {
-    const workerData: FoldData = { path: this.#path }
+    const workerData: FoldThreadData = { path: this.#path }
     const options = { name: 'tutti dashboard', workerData, ...smallHeap }
     const thread = startSiblingThread(import.meta.url, '../fold/fold-program', options)
     thread.on('message', (message: FromFold) => this.#receive(thread, message))

@@ -43,7 +43,7 @@ export class HttpExchange {
   readonly response: ServerResponse
   /** The client's `x-request-id` if it is valid, otherwise a new one. */
   readonly requestId: string
-  /** Without the base path of the server. Empty outside of the base path. */
+  /** The requested path without the base path of the server. Empty outside of the base path. */
   readonly path: string
   /** The path of the route that answers; empty until it is known. */
   route = ''
@@ -207,7 +207,10 @@ export class HttpExchange {
     return Number(length) > smallBodyBytes || waitsForContinue(request)
   }
 
-  /** Ends the response after the body, because ending it earlier could make the client drop it. */
+  /**
+   * Ends the response when the client has sent its body: if it ended earlier, the client might drop
+   * the response.
+   */
   #endAfterBody(text: string): void {
     const { request, response } = this
     response.write(text)

@@ -223,7 +223,7 @@ export class HttpServer extends Service {
     this.#certificate?.close()
   }
 
-  /** Sets no time limit for the TLS handshake, because Node sets one. */
+  /** Adds a TCP connection. Sets no time limit for the TLS handshake, because Node sets one. */
   #addRawConnection(socket: Socket): void {
     const { limits, isBackground } = this.#options
     if (isBackground === true) socket.unref()
@@ -351,7 +351,10 @@ export class HttpServer extends Service {
   }
 }
 
-/** Counts a request against the limits of its key. A response with 429 does not count. */
+/**
+ * Counts a request against the limits of its key. A request that is answered with 429 does not
+ * count.
+ */
 function admit(exchange: HttpExchange): void {
   const admission = exchange.key?.admit()
   if (admission === undefined) return

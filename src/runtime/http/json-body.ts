@@ -24,7 +24,10 @@ export function checkBodyHead(
 export const waitsForContinue = ({ headers }: Pick<IncomingMessage, 'headers'>): boolean =>
   continueExpectation.test(headers.expect ?? '')
 
-/** Rejects if the body exceeds the limit, the client disconnects, or `signal` is aborted. */
+/**
+ * Reads a whole body. Rejects if the body exceeds the limit, the client disconnects, or `signal` is
+ * aborted.
+ */
 export function readBody(
   request: IncomingMessage,
   limitBytes: number,
@@ -73,7 +76,7 @@ const tooLargeError = (limitBytes: number): HttpError =>
     param: 'body',
   })
 
-/** Throws a 400 error with the position of the problem, but with no text of the body. */
+/** The 400 error that it throws names the position of the problem, but has no text of the body. */
 export function parseJson(bytes: Buffer, maxDepth: number): unknown {
   if (bytes.length === 0) throw invalidBodyError('The body is empty: expected a JSON object.')
   if (!isUtf8(bytes)) throw malformedError('not UTF-8 text', firstInvalidByte(bytes))

@@ -1,7 +1,6 @@
 /**
- * A guard process, which starts one server program of an engine. It ends the server with all child
- * processes on request, when the server exits, or when the parent is gone. Then it removes the
- * server's folder.
+ * A guard process, which starts one server program. It ends the server with all child processes on
+ * request, when the server exits, or when the parent is gone. Then it removes the server's folder.
  */
 
 import { spawn } from 'node:child_process'

@@ -1,7 +1,7 @@
 /**
  * A server program on this machine that ends, with its child processes, when its guard or this
- * process ends. Every server on a node, this one too, needs a free port and an environment without
- * secrets.
+ * process ends. Also provides what every server on a node needs: a free port and an environment
+ * without secrets.
  */
 
 import { randomInt } from 'node:crypto'

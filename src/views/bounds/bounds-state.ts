@@ -63,7 +63,8 @@ export interface BoundsQuery {
 }
 
 /**
- * Beyond this number of requests, memory is rounded down to a power of 2, so that more are equal.
+ * Beyond this number of requests, memory is rounded down to a power of 2, so that more requests are
+ * equal.
  */
 const maxExactRequests = 255
 /** Beyond this number of requests, tasks with further requests count as one core each. */
@@ -180,7 +181,10 @@ function markAttended(
   }
 }
 
-/** Returns the request without a limit, for closures, which need no worker. */
+/**
+ * Returns the number of a copy of the request that has no limit. For closures, which need no
+ * worker.
+ */
 function withoutLimit(state: BoundsState, number: number): number {
   const text = `closure ${number}`
   const known = state.requestNumbers.get(text)

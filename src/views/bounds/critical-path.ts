@@ -190,9 +190,14 @@ class Chains {
   readonly #runs: TaskRuns
   /** The length of the chain that ends with each task; NaN for a task that did not run. */
   readonly #seconds: Float64Array
-  /** For each block, the last task of the chain that ends with it: a task that it created. */
+  /**
+   * For each block, the last task of the chain that ends with the block. The block created this
+   * task.
+   */
   readonly #lastTasks = new Map<number, number>()
-  /** For each block with a delay, the part of its chain after that task had ended. */
+  /**
+   * For each block with a delay, the part of its chain after its task in `#lastTasks` had ended.
+   */
   readonly #delays = new Map<number, number>()
   /** For each block, the longest chain of its tasks, without earlier delays of the block. */
   readonly #chainInBlock: (ChainEnd | undefined)[] = []

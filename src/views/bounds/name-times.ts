@@ -27,7 +27,7 @@ export function sumSecondsByName(
   const timesOf = (task: number): Mutable => times[nameOf[task] ?? 0] ?? { ...noSeconds }
   const durations = toArray(names.durations, names.tasks)
   for (let task = 0; task < names.tasks; task++) {
-    // The duration in the terminal event is exact, also if no session was running for some time.
+    // The duration in the terminal event is exact, even if no session was running for some time.
     if (!hasEnded(passed[task] ?? 0)) continue
     timesOf(task).ranSeconds += (durations[task] ?? 0) || valueAt(names.canceledAfter, task)
   }

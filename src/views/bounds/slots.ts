@@ -122,7 +122,10 @@ export interface SlotUse {
   readonly closureSeconds: number
   /** Seconds in which a task was ready and all slots that it fits into were in use. */
   readonly fullSeconds: number
-  /** The part of `fullSeconds` in which no task that fits on no node was ahead of such a task. */
+  /**
+   * The part of `fullSeconds` in which at least one such task was not behind a task that fits on no
+   * node.
+   */
   readonly noneFreeSeconds: number
   /**
    * For each reason, the seconds in which at least one slot was idle. Missing resources count only

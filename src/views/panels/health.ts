@@ -89,7 +89,7 @@ export const health: Panel<HealthState, void, HealthView> = {
       state.maxDelay = emitted - event.event_time
     }
     findClockStep(state, event, emitted)
-    // This is not a gap, because no process was running between two sessions of the run.
+    // The time between two sessions of the run is not a gap, because no process was running.
     if (step === resumption) Object.assign(state.silence, { lastPoll: null, lastTime: emitted })
     else findGap(state, event, emitted)
     if (event.event_type === 'ResourceUpdate') addLoopDelay(state, event)

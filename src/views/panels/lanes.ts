@@ -313,7 +313,7 @@ function combineSegments(state: LanesState, limit: number, size: number): LaneCe
   return cells
 }
 
-/** Returns the attempt in a row. A running attempt is assumed to end at `now`. */
+/** Returns the attempt with this number. A running attempt is assumed to end at `now`. */
 export function segmentAt(state: LanesState, segment: number, now = state.lastTime): SegmentView {
   const start = valueAt(state.start, segment)
   const outcome = valueAt(state.outcome, segment)

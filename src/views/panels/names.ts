@@ -40,8 +40,8 @@ const createNames = () => ({
 export type NamesState = ReturnType<typeof createNames>
 
 /**
- * All tasks with the same name. For a workflow prompt, this is the name of the step; for any other
- * task, the executable.
+ * All tasks with the same name. The name of a workflow prompt is that of its step; the name of any
+ * other task is its executable.
  */
 export interface NameView {
   readonly name: string
@@ -81,7 +81,7 @@ export interface NamesQuery {
 
 /** The number of the empty text, which is the name of a task until an event names it. */
 const unnamed = 0
-/** Only a damaged file has more than three task types. Further types are ignored. */
+/** The maximum number of task types; further ones are ignored. A valid file has at most three. */
 const maxTypes = 200
 const maxTextLength = 200
 

@@ -62,7 +62,10 @@ export interface RemarksView {
 
 const maxRemarks = 1_000_000
 const maxMoves = 10_000
-/** If there are more texts, only the beginning is kept, which is the type of the error. */
+/**
+ * The maximum number of whole texts. Of further texts, only the beginning is kept, which is the
+ * type of the error.
+ */
 const maxTexts = 10_000
 const maxTextLength = 300
 

@@ -179,24 +179,30 @@ export const scarcestSlots = (bounds: BoundsView): MinTime | undefined =>
 /** The settings that limit how many prompts a model runs at a time. */
 export const promptSettings = '`sequences`, of other engines than llama `max_concurrency`'
 
-/** The backend without known slots for which tasks waited longest; `null` if none ran a task. */
+/**
+ * Of the backends without known slots, the one with the most seconds in which tasks waited; `null`
+ * if none ran a task.
+ */
 export const busiestModel = ({ unsized }: BoundsView): UnsizedUse | null =>
   unsized
     .filter(({ busySeconds }) => busySeconds > 0)
     .toSorted((a, b) => b.waitedSeconds - a.waitedSeconds || b.busySeconds - a.busySeconds)[0] ??
   null
 
-/** The backend whose tasks waited longest because all its slots were in use. */
+/** The backend with the most seconds in which tasks waited because all its slots were in use. */
 export const fullestBackend = ({ backends }: BoundsView): BackendUse | undefined =>
   backends.toSorted((a, b) => b.fullSeconds - a.fullSeconds)[0]
 
-/** The longest time that tasks of a backend waited because all its slots were in use. */
+/**
+ * The seconds in which tasks waited because all slots were in use, for the backend with the most
+ * such seconds.
+ */
 export const maxFullSeconds = (bounds: BoundsView): number =>
   fullestBackend(bounds)?.fullSeconds ?? 0
 
 /** Above this CPU utilization, additional slots on the same nodes would not help. */
 const busyPercent = 90
-/** If the ratio of CPU time to slot time is smaller, tasks were mostly waiting. */
+/** If the ratio of CPU time to slot time is smaller than this, tasks were mostly waiting. */
 const minCpuShare = 0.2
 
 /** Returns what keeps the processors busy; `null` if they are idle or were not measured. */

@@ -48,7 +48,7 @@ export function pairRuns(before: RunOverview, after: RunOverview): RunPair {
   const [first, second] = [byName(before), byName(after)]
   const all = new Set([...second.keys(), ...first.keys()])
   const names = Array.from(all, (name) => ({ name, a: first.get(name), b: second.get(name) }))
-  // A name may be missing only because its run has too many names.
+  // A name may be missing from a run only because the run has too many names.
   const known = names.filter(
     ({ a, b }) =>
       (a !== undefined || before.otherNames === 0) && (b !== undefined || after.otherNames === 0),
@@ -80,9 +80,10 @@ function findCommon(
 }
 
 /**
- * Whether the durations of a name are comparable: either both runs have the same tasks, at least
- * two, or many tasks ran in each run, and these are most of its tasks. Failed tasks do not count,
- * because they end too early or too late.
+ * Whether the durations of a name are comparable: either all its tasks ran and completed in both
+ * runs, and their numbers are equal and above 1; or at least `minFinished` of its tasks did so in
+ * each run, and these are at least half of the tasks without a reused result. Failed tasks do not
+ * count, because they end too early or too late.
  */
 export function isComparable({ a, b }: NamePair): boolean {
   if (a === undefined || b === undefined) return false

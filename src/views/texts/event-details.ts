@@ -30,7 +30,7 @@ export const commonFields: ReadonlySet<string> = new Set(
 )
 const timeFields = new Set(['start_time', 'retry_at'])
 
-/** Lists the fields of an event type outside of the specification, as `key=value`. */
+/** Lists the fields of an event whose type is outside of the specification, as `key=value`. */
 function customFieldTexts(event: ViewEvent): string[] {
   const { event_type, event_time, fraction, text } = event
   if (event_type === 'tutti.TaskProgress' && typeof fraction === 'number') {

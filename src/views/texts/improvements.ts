@@ -1,9 +1,9 @@
 /**
- * Sentences about changes that would shorten a run. Even with other slots or starts, a run takes at
- * least as long as its longest chain, and as long as its tasks need their resources. A sentence
- * says "up to" the difference between this minimum and the actual time. The sentence is left out if
- * the difference is much more than the time known to be lost. Sentences about tasks say how much
- * time the tasks took. Pure.
+ * Sentences about changes that would shorten a run. Even with more slots or faster starts, a run
+ * takes at least as long as its longest chain, and as long as its tasks need their resources. A
+ * sentence says "up to" the difference between this minimum and the actual time. The sentence is
+ * left out if the difference is much more than the time known to be lost. Sentences about tasks say
+ * how much time the tasks took. Pure.
  */
 
 import type { BoundsView } from '../bounds/bounds.ts'

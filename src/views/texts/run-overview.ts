@@ -226,7 +226,7 @@ interface ReportVerdict {
   readonly sentence: string
 }
 
-/** The numbers that the sentence is about. */
+/** The numbers from which `describeRun` makes a sentence. */
 type RunNumbers = Pick<
   RunOverview,
   'counts' | 'run' | 'health' | 'state' | 'durationSeconds' | 'reused'

@@ -18,7 +18,10 @@ export interface PlacementTimes {
 
 export const unlimitedTimes: PlacementTimes = { secondsLeft: () => Infinity, running: () => [] }
 
-/** Whether a node has enough time left for the estimated run time of the job. */
+/**
+ * Returns a function that tests whether a node has enough time left for the job's estimated run
+ * time.
+ */
 export function outlives(
   job: TimedJob | undefined,
   { secondsLeft }: Pick<PlacementTimes, 'secondsLeft'>,

@@ -18,7 +18,7 @@ export interface Node {
   placedJobs: number
   /** Whether the node gets jobs. `false` while it is silent or draining. */
   isUsable: boolean
-  /** Whether jobs have ended on the node or were taken back since it was last examined. */
+  /** Whether jobs have ended on the node or were taken back since the node was last examined. */
   hasReleased: boolean
   /** The ring that contains the node at `ringIndex`. Written only by `NodeRing`. */
   ring: NodeRing | null
@@ -78,7 +78,7 @@ export class NodeRing {
   }
 }
 
-/** Nodes on which jobs have ended or were taken back. Each node is examined once. */
+/** Nodes on which jobs have ended or were taken back. Each of them is returned once. */
 export class ReleasedNodes {
   readonly #nodes: Node[] = []
 

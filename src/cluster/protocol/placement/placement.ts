@@ -92,7 +92,7 @@ export class Placement<T extends PlacedJob> {
     if (node === undefined) return
     node.facts = this.#held.without(name, node.whole)
     this.#handleUnusable(node)
-    // Waiting jobs may have lacked resources that are free now.
+    // The reservations are outdated: jobs may have lacked resources that are free now.
     this.#reservations.clear()
   }
 
@@ -345,7 +345,10 @@ export class Placement<T extends PlacedJob> {
     this.#reservations.clear()
   }
 
-  /** Lets all shapes search again: their jobs may avoid another node, or have reserved this one. */
+  /**
+   * Lets all shapes search again: their jobs may now need a node that they avoided, or may have
+   * reserved this one.
+   */
   #handleUnusable(node: Node): void {
     this.#updateRing(node)
     this.#reservations.removeNode(node)

@@ -1,6 +1,6 @@
 /**
- * Reserves nodes for waiting jobs. Otherwise, small jobs could starve the first one, and less
- * urgent jobs could take the nodes for which more urgent jobs wait.
+ * Reserves nodes for waiting jobs. Otherwise, small jobs could starve the first waiting job, and
+ * less urgent jobs could take the nodes for which more urgent jobs wait.
  */
 
 import { chooseNodes, type RunningRequest, countRoom } from './job-group.ts'

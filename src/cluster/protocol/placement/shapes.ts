@@ -13,7 +13,9 @@ export interface PlacedJob extends WaitingJob {
   readonly avoidedNode: string | null
   /** Nodes that must not get the job. Does not change while the job waits. */
   readonly exclusion: Exclusion | null
-  /** The group with which the job begins. Only the first job of a group waits in a queue. */
+  /**
+   * The group of jobs that must begin together with this one. Only its first job waits in a queue.
+   */
   readonly group?: JobGroup<PlacedJob> | null
 }
 

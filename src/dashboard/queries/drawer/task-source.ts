@@ -46,7 +46,7 @@ const maxOutputLength = 20_000
 
 /**
  * The last part of a program's output: from the files of `captureStdio`, or as stored in the
- * record. `tails` are stored with its failure.
+ * record. `tails` are the last parts that were stored with the task's failure.
  */
 export function readOutput(
   { events, kept, isPast }: TaskSource,
@@ -64,7 +64,10 @@ export function readOutput(
   return { stdout: read('stdout'), stderr: read('stderr') }
 }
 
-/** The record keeps the last 2 KB of an output, which may end in the middle of a character. */
+/**
+ * A text of this length was cut: the record keeps only the last 2 KB of an output. Some bytes may
+ * be missing, because the cut may be inside a character.
+ */
 const minCutLength = 2000
 
 function lastText(events: readonly ViewEvent[], key: string): string {

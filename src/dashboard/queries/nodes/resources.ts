@@ -9,7 +9,7 @@ import { describeNotShown, shownText } from '../shown-texts.ts'
 
 const maxNodes = 100
 
-/** If there are too many nodes, the busiest are shown. They do not change their places. */
+/** If there are too many nodes, the busiest are shown. Nodes are in the order of their names. */
 export function showResources({ pass }: RunMoment, range: TimeRange): ResourcesPanelView {
   const { states } = pass
   const all = showNodeSeries(states.resources).map((series) => {

@@ -54,7 +54,7 @@ function listNodes(moment: RunMoment): NodeEntry[] {
   const keys = new Set(joinedNodes.keys())
   for (let node = 0; node < lanes.nodes.size; node++) {
     const key = textAt(lanes.nodes, node)
-    // Closures and prompts run on the node of the session, which reports no node of its own.
+    // Closures and prompts run in the process of the session, which reports no node.
     if ((JSON.parse(key) as string[])[1] !== '') keys.add(key)
   }
   const reasons = lossReasons(moment)

@@ -28,7 +28,7 @@ const maxRows = 64
 /** An answer has at most half a megabyte. A cell takes at most 122 bytes, a block about 300. */
 const maxBlocks = 1200
 const maxCells = 4000
-/** Blocks with long names take more. If they do not fit, cells are shown. */
+/** Blocks with long names take more bytes. If they do not fit, cells are shown. */
 const maxBlockBytes = 450_000
 
 /** The shown part of the time axis, the attempts in it, and the lanes (workers) of the run. */
@@ -146,7 +146,7 @@ function showCells(moment: RunMoment, part: StreamPart, filter: Filter, columns:
   }
 }
 
-/** Compares the rows in which single attempts are drawn. */
+/** Compares lanes. The order is the same as that of rows with single attempts. */
 function createLaneOrder(
   moment: RunMoment,
   lanes: readonly LaneId[],

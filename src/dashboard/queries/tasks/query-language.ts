@@ -1,7 +1,7 @@
 /**
  * The query bar: `state:running name:/^sim/ dur>2s seed`. All parts must match. A word without a
- * key is searched for in the uid and the name of a task, or in the texts of an event. Patterns run
- * in linear time. Pure.
+ * key is searched for in the uid, the name and the worker of a task, or in the texts of an event.
+ * Patterns run in linear time. Pure.
  */
 
 import { RE2JS, RE2JSException } from 're2js'

@@ -31,7 +31,7 @@ export function EventsPanel() {
               <ChartRow
                 key={title}
                 title={safeText(title, 80)}
-                scale={String(Number(Math.max(...values).toPrecision(4)))}
+                maxLabel={String(Number(Math.max(...values).toPrecision(4)))}
                 label={`${safeText(title, 80)} over time`}
                 times={times}
                 series={[{ label: title, colour: 'c0', values }]}

@@ -39,7 +39,7 @@ function LoopLag({ times, ms }: HealthPanelView['loopLag']) {
   return (
     <ChartRow
       title="Event loop lag"
-      scale={`${max.toFixed(0)} ms`}
+      maxLabel={`${max.toFixed(0)} ms`}
       label="lag of the event loop in milliseconds"
       times={times}
       series={[{ label: 'lag', colour: 'c0', values: ms }]}

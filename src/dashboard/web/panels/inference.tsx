@@ -86,7 +86,7 @@ function WaitChart({ series }: { readonly series: InferencePanelView['series'] }
   return (
     <ChartRow
       title="Time per request"
-      scale={secondsText(max)}
+      maxLabel={secondsText(max)}
       label="seconds of waiting and computing per request"
       times={series.map(({ time }) => time)}
       series={lines}

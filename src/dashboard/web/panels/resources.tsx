@@ -51,7 +51,7 @@ function NodeCharts({ node }: { readonly node: Node }) {
   return (
     <ChartRow
       title={safeText(nodeId, 60)}
-      scale="100 %"
+      maxLabel="100 %"
       label={`use of ${safeText(nodeId, 60)} in percent`}
       times={times}
       series={shown}

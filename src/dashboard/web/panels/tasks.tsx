@@ -104,7 +104,7 @@ function Rows({ view, firstLoaded, firstVisible, onScroll }: RowsProps) {
             </tbody>
           </table>
         </div>
-        {/* Scrolls the window of rows through all rows. */}
+        {/* Has the height of the hidden rows, so that all rows can be scrolled to. */}
         <div style={{ height: `${Math.max(0, extra)}px` }} />
       </div>
     </>

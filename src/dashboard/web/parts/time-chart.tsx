@@ -17,7 +17,7 @@ interface TimeChartProps {
   readonly label: string
   readonly times: readonly number[]
   readonly series: readonly Series[]
-  /** The upper end of the scale. Default: the largest value. */
+  /** The upper end of the vertical axis. Default: the largest value. */
   readonly max?: number
   readonly height: number
 }
@@ -59,13 +59,13 @@ function TimeChart({ label, times, series, max, height }: TimeChartProps) {
 
 interface ChartRowProps extends TimeChartProps {
   readonly title: string
-  /** The value at the upper end of the scale. */
-  readonly scale: string
+  /** The largest value of the axis, as text. */
+  readonly maxLabel: string
   /** Shown below the title. */
   readonly children?: ComponentChildren
 }
 
-export function ChartRow({ title, scale, children, ...chart }: ChartRowProps) {
+export function ChartRow({ title, maxLabel, children, ...chart }: ChartRowProps) {
   return (
     <div class="chart-row">
       <div class="chart-label">
@@ -73,7 +73,7 @@ export function ChartRow({ title, scale, children, ...chart }: ChartRowProps) {
         {children}
       </div>
       <div class="chart-plot">
-        <span class="scale">{scale}</span>
+        <span class="scale">{maxLabel}</span>
         <TimeChart {...chart} />
       </div>
     </div>
@@ -131,7 +131,7 @@ function createPlot(
           label,
           width: 1.5,
           stroke: () => colourOf(element, colour),
-          // A line needs two points.
+          // A line needs two points, so a single measurement is drawn as a point.
           points: { show: (own, at) => countKnown(own.data[at]) === 1 },
         }
       }),

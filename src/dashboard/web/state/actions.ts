@@ -44,7 +44,7 @@ export async function copyLink(): Promise<void> {
   }
 }
 
-/** Shows the text if the page has no clipboard, for example without HTTPS. */
+/** Copies a text, or shows it if the page has no clipboard, for example without HTTPS. */
 async function copyText(text: string): Promise<void> {
   const { clipboard } = navigator as { readonly clipboard?: Clipboard }
   if (clipboard === undefined) prompt('Copy this text:', text)

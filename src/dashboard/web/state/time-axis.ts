@@ -158,7 +158,9 @@ export function ticksOf(whole: TimeAxis, from: number, to: number, max: number):
   return ticks
 }
 
-/** `0.25 s`, `15 s`, `2 m 30 s`, `1 h 05 m`: as exact as the distance of the ticks. */
+/**
+ * `0.25 s`, `15 s`, `2 m 30 s`, `1 h 05 m`: only as precise as the spacing of the ticks requires.
+ */
 function tickText(seconds: number, step: number): string {
   const digits = step >= 1 ? 0 : Math.min(6, Math.ceil(-Math.log10(step) - 1e-9))
   if (seconds < 60 || step < 1) return `${seconds.toFixed(digits)} s`

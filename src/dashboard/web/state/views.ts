@@ -21,7 +21,7 @@ export function useView<Kind extends keyof Views>(
   return stateOf(kind).value as ViewState<Views[Kind]>
 }
 
-/** Views that only the filter of all panels limits. */
+/** Views that have no options except the filter of all panels. */
 export type FilteredKind = 'progress' | 'failures' | 'workers' | 'inference' | 'graph'
 
 export function useFilteredView<Kind extends FilteredKind>(kind: Kind): ViewState<Views[Kind]> {

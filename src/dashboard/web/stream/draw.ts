@@ -75,7 +75,7 @@ function drawBlock(context: CanvasRenderingContext2D, block: StreamBlock, drawin
     const [left, right] = [xOf(drawing, from), xOf(drawing, to)]
     if (right < 0 || left > width) continue
     const isRunning = kind === 'running'
-    // Waiting is thinner than running, so that blocks of the same row stay apart.
+    // Waiting is drawn thinner than running, so that blocks of the same row stay apart.
     const inset = isRunning || kind === 'starting' ? 0 : height * 0.3
     const size = Math.max(isRunning ? 1 : 0, right - left - (right - left > 3 ? 0.75 : 0))
     context.globalAlpha = phaseAlpha[kind] * pale

@@ -9,7 +9,7 @@ const clickPixels = 4
 
 export interface PointerTarget {
   readonly element: HTMLElement
-  /** Called when the pointer is over the plot, with pixels, or `null` when it leaves. */
+  /** Called with the position of the pointer over the plot, and with `null` when it leaves. */
   readonly point: (at: PlotPoint | null) => void
   /** Returns whether something is at the clicked position. */
   readonly choose: (at: PlotPoint) => boolean

@@ -3,7 +3,10 @@
  * length are the overhead per task of the run. Keeps a histogram of constant size.
  */
 
-/** The first bar of the histogram, in seconds. Each bar is twice as long as the one before. */
+/**
+ * The longest gap in the first bar of the histogram, in seconds. In each further bar, the longest
+ * gap is twice as long.
+ */
 const shortest = 1e-6
 const bars = 48
 /** A gap is usual if it is at most this many bars above the median, which is a factor of 16. */
