@@ -309,9 +309,9 @@ export class AgentSession implements BackendListener {
       if (this.driver.epoch !== epoch) return
       this.#hold(job, loaded.spec)
       if (loaded.cancelReason !== null) this.#cancel([[uid, attempt]], loaded.cancelReason)
-    } catch (error) {
+    } catch {
+      // The store has lost the spec. The driver stores and sends it again.
       if (this.driver.epoch === epoch) this.#reports.addReturned(job)
-      this.#options.onStoreProblem(error)
     }
     this.#options.onChange()
   }
