@@ -38,7 +38,8 @@ it('the panel of workers shows the allocation of the run, with the time that is 
 it('a drained node is draining until its tasks have ended, and a lost one has a reason', async () => {
   const nodes = ['n1', 'n2', 'n3', 'n4'].map((nodeId) => ({ nodeId, cores: 2 }))
   const tasks = ['n1', 'n2'].map((node, at) => {
-    return { uid: `t${at}`, start: 1, worker: `${node}/local/w1`, ...(at === 1 ? { end: 5 } : {}) }
+    const end = at === 1 ? { end: 5 } : {}
+    return { uid: `t${at}`, start: 1, worker: `${node}/local/w1`, ...end }
   })
   const events = eventsOf({ nodes, tasks, end: 60 }).filter(
     ({ event_type: type }) => type !== 'SessionEnded',
