@@ -35,7 +35,7 @@ it('the panel of workers shows the allocation of the run, with the time that is 
   ])
 })
 
-it('a drained node is draining until its tasks have ended, and a lost one has a reason', async () => {
+it('a drained node is draining until its tasks end, and a lost node has a reason', async () => {
   const nodes = ['n1', 'n2', 'n3', 'n4'].map((nodeId) => ({ nodeId, cores: 2 }))
   const tasks = ['n1', 'n2'].map((node, at) => {
     const end = at === 1 ? { end: 5 } : {}
