@@ -22,6 +22,8 @@ const numbersOf = (name: string, usual: readonly number[]): ReadonlySet<number> 
 /** `THREADS=1 CLIENTS=16` measures one row. */
 const threadCounts = numbersOf('THREADS', [1, cores])
 const clientCounts = numbersOf('CLIENTS', [1, 16, 64])
+/** Any value adds servers with flash attention on and off. */
+const comparesAttention = process.env['COMPARE'] !== undefined
 const root = fileURLToPath(new URL('../', import.meta.url))
 const contextLength = 256
 const answerTokens = 80
@@ -138,7 +140,11 @@ const rows: (string | number)[][] = []
 for (const threads of threadCounts) {
   for (const clients of clientCounts) {
     const settings = { model, threads, clients }
-    const variants = [...(threads > 1 ? [threadsChosen] : []), threadsFixed, flashOn, flashOff]
+    const variants = [
+      ...(threads > 1 ? [threadsChosen] : []),
+      threadsFixed,
+      ...(comparesAttention ? [flashOn, flashOff] : []),
+    ]
     const servers: { name: string; server: Running; rates: Rate[] }[] = []
     for (const variant of variants) {
       servers.push({ name: variant.name, server: await startOurs(settings, variant), rates: [] })

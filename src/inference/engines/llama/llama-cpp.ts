@@ -268,8 +268,9 @@ async function tuneModel(
   const size = { sequences, maxLength: contextLength }
   const cacheBytes = await estimateCacheBytes(modelPath, size).catch(() => null)
   const coreTime = readCoreTime()
+  const busyCores = request.threads === null ? availableParallelism() - maxThreads : 0
   return tune({
-    cacheBytes,
+    facts: { cacheBytes, busyCores },
     key: { modelPath, fixed, maxThreads, build: model.llama.buildType },
     folder: join(cacheDir, 'tuning'),
     isKept: () => !isMachineBusy && !hasWaited(coreTime, readCoreTime()),

@@ -2,7 +2,13 @@
 
 import type { Clock } from '../../../../foundation/clock.ts'
 import { findTuningFile, readTuningFile, type TuningKey, writeTuningFile } from './tuning-file.ts'
-import { chooseTuning, describeTuning, type Measurements, type Tuning } from './tuning.ts'
+import {
+  chooseTuning,
+  describeTuning,
+  type Measurements,
+  type Tuning,
+  type TuningFacts,
+} from './tuning.ts'
 
 export interface TuneOptions {
   readonly key: TuningKey
@@ -10,8 +16,7 @@ export interface TuneOptions {
   readonly folder: string
   /** Whether new measurements are remembered. Called when they are complete. */
   readonly isKept: () => boolean
-  /** The size of the keys and values of a context; `null` if it is unknown. */
-  readonly cacheBytes: number | null
+  readonly facts: TuningFacts
   readonly clock: Clock
   measure(): Promise<Measurements>
 }
@@ -23,7 +28,8 @@ export interface TunedSettings {
 }
 
 export async function tune(options: TuneOptions): Promise<TunedSettings> {
-  const { key, clock, isKept, cacheBytes } = options
+  const { key, clock, isKept, facts } = options
+  const { cacheBytes } = facts
   const { threads, flashAttention, batchSize } = key.fixed
   const choose = (measured: Measurements): Tuning =>
     chooseTuning(measured, key.fixed, { maxThreads: key.maxThreads, cacheBytes })
@@ -38,5 +44,5 @@ export async function tune(options: TuneOptions): Promise<TunedSettings> {
   if (known === null && isKept()) await writeTuningFile(file, measured)
   const tuning = choose(measured)
   const source = known === null ? `measured in ${ms} ms` : 'measured at an earlier start'
-  return { tuning, report: `${describeTuning(tuning, measured, cacheBytes)} (${source})` }
+  return { tuning, report: `${describeTuning(tuning, measured, facts)} (${source})` }
 }

@@ -47,6 +47,13 @@ export interface Tuning {
 /** `both` means a context with flash attention for short texts, and one without for long texts. */
 export type Attention = 'flash' | 'plain' | 'both'
 
+/** What explains a choice besides the measurements. */
+export interface TuningFacts {
+  readonly cacheBytes: number | null
+  /** How many cores get no thread because other programs use them. */
+  readonly busyCores: number
+}
+
 export interface TuningLimits {
   readonly maxThreads: number
   /** The size of the keys and values of a context; `null` if it is unknown. */
@@ -141,7 +148,7 @@ const rate = (ms: number): string => `${Math.round(1000 / Math.max(ms, 0.001))}`
 export function describeTuning(
   tuning: Tuning,
   measured: Measurements,
-  cacheBytes: TuningLimits['cacheBytes'],
+  { cacheBytes, busyCores }: TuningFacts,
 ): string {
   const { few, many } = tuning.threads
   const threads =
@@ -151,8 +158,9 @@ export function describeTuning(
       .flat()
       .join(' and '),
   )
+  const busy = busyCores === 0 ? '' : `, because other programs use ${plural(busyCores, 'core')}`
   return (
-    `${threads}${rates.length === 0 ? '' : ` (tokens/s: ${rates.join(', ')})`}; ` +
+    `${threads}${busy}${rates.length === 0 ? '' : ` (tokens/s: ${rates.join(', ')})`}; ` +
     `flash attention ${describeAttention(tuning.attention, measured.attention, cacheBytes)}; ` +
     `up to ${tuning.batchSize} prompt tokens per step`
   )

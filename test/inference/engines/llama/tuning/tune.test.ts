@@ -25,7 +25,7 @@ function useStage(fixed: FixedSettings = free) {
     key: { modelPath, fixed, maxThreads: 2, build: 'prebuilt' },
     folder: join(folder, 'tuning'),
     isKept: () => true,
-    cacheBytes: null,
+    facts: { cacheBytes: null, busyCores: 0 },
     clock,
     async measure() {
       counts.measured++

@@ -9,12 +9,14 @@ import {
   type FixedSettings,
   type Measurements,
   nothingMeasured,
+  type TuningFacts,
   type TuningLimits,
 } from '../../../../../src/inference/engines/llama/tuning/tuning.ts'
 import { openEngine, useTinyModel } from '../open-engine.ts'
 
 const tiny = useTinyModel()
 const limits: TuningLimits = { maxThreads: 8, cacheBytes: null }
+const noFacts: TuningFacts = { cacheBytes: null, busyCores: 0 }
 const free: FixedSettings = { threads: null, flashAttention: 'auto', batchSize: null }
 
 /** Rows of threads, milliseconds per token of one answer, and of many. */
@@ -117,28 +119,35 @@ it('one line has the settings and their reasons', () => {
     attention: { plain: { many: 2, chat: 1 }, flash: { many: 1, chat: 1 } },
     prompts: [],
   }
-  expect(describeTuning(chooseTuning(measured, free, limits), measured, null)).toBe(
+  expect(describeTuning(chooseTuning(measured, free, limits), measured, noFacts)).toBe(
     '1 thread, 2 for many answers ' +
       '(tokens/s: 100 with 2 threads and 500 for many, 200 with 1 thread); ' +
       'flash attention on (many answers 1000 tokens/s with it, 500 without; ' +
       'messages of a chat 1000 with it, 1000 without); up to 512 prompt tokens per step',
   )
   const threads = { maxThreads: 2, cacheBytes: null }
-  expect(describeTuning(chooseTuning(nothingMeasured, free, threads), nothingMeasured, null)).toBe(
-    '2 threads; flash attention off; up to 512 prompt tokens per step',
-  )
+  expect(
+    describeTuning(chooseTuning(nothingMeasured, free, threads), nothingMeasured, noFacts),
+  ).toBe('2 threads; flash attention off; up to 512 prompt tokens per step')
 })
 
 it('the line tells the memory of a second context, or what it would take', () => {
   const measured = attentionOf(2, 4)
   const describeWith = (cacheBytes: number): string => {
     const tuning = chooseTuning(measured, free, { maxThreads: 1, cacheBytes })
-    return describeTuning(tuning, measured, cacheBytes)
+    return describeTuning(tuning, measured, { cacheBytes, busyCores: 0 })
   }
   expect(describeWith(small)).toContain(
     'flash attention for prompts below 128 tokens, in a second context of 1 MB (many answers 1000',
   )
   expect(describeWith(large)).toMatch(
     /flash attention off \(.*1000 without; a context for each would take 1024 MB more\); /,
+  )
+})
+
+it('the line says which cores other programs use', () => {
+  const tuning = chooseTuning(nothingMeasured, free, { maxThreads: 1, cacheBytes: null })
+  expect(describeTuning(tuning, nothingMeasured, { cacheBytes: null, busyCores: 3 })).toMatch(
+    /^1 thread, because other programs use 3 cores; flash/,
   )
 })
