@@ -46,7 +46,8 @@ export interface AttemptFacts extends ProgramOutput, AnswerFacts {
 export type OutputFiles = Pick<AttemptFacts, 'stdoutPath' | 'stderrPath'>
 
 /**
- * The number of an attempt in a backend that outlives sessions. Attempts of earlier runs count too.
+ * The number that a backend which outlives sessions gives to an attempt. It counts the attempts of
+ * earlier runs too.
  */
 export interface ContinuedAttempt {
   /** Ignored unless it is higher than the job's `attempt`. */
@@ -56,7 +57,7 @@ export interface ContinuedAttempt {
 }
 
 /**
- * A report about an attempt. `at` is the time of the change if the report is sent later. `fail`
+ * A report about an attempt. `at` is when the change happened; absent if it happens now. `fail`
  * carries the original error. A canceled task ends CANCELED, whatever is reported.
  */
 export type TaskReport = { readonly at?: Moment; readonly continued?: ContinuedAttempt } & (

@@ -65,7 +65,10 @@ export async function readSessionStart(path: string): Promise<EventLine | null> 
 const headBytes = 65_536
 
 interface RecordHead {
-  /** Whether the file has no complete line, because its process was killed or has just started. */
+  /**
+   * Whether the file has no complete line: the process that writes it was killed or has just
+   * started.
+   */
   readonly isEmpty: boolean
   /** The name of the record that this file continues; `null` if it continues none. */
   readonly previous: string | null

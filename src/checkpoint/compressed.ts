@@ -92,7 +92,10 @@ export async function* readPipe(chunks: AsyncIterable<Buffer>): AsyncGenerator<R
   } else for await (const bytes of all) yield { kind: 'bytes', bytes }
 }
 
-/** Opens a file without a name, which the system frees when it is closed or the process exits. */
+/**
+ * Opens a file that has no name, so that the system frees it when it is closed or the process
+ * exits.
+ */
 async function openUnnamedFile(): Promise<FileHandle> {
   const folder = await mkdtemp(join(tmpdir(), 'tutti-piped-'))
   try {

@@ -1,4 +1,4 @@
-/** Formats and parses the lines of a checkpoint. No other file knows their keys. */
+/** Formats and parses the lines of a checkpoint, and checks their fields. */
 
 import type { BaseEvent, BaseFields } from '../events/event.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
@@ -179,7 +179,9 @@ const isValidEvent = (value: Fields): boolean =>
   isTextOrNull(value['node_id']) &&
   isObject(value['attributes'])
 
-/** Fills in missing ids, which the specification allows for events outside tasks and sessions. */
+/**
+ * Fills in ids that are missing, as the specification allows for events outside tasks and sessions.
+ */
 function fillIds(event: Fields): void {
   if (typeof event['trace_id'] !== 'string') event['trace_id'] = ''
   if (typeof event['span_id'] !== 'string') event['span_id'] = ''

@@ -99,7 +99,8 @@ export class ResultsFile {
   /** Writes the buffered values, and drops them if that fails. Never throws. */
   write(): void {
     if (this.#usedBytes === frameHeadBytes) return
-    // The head is missing if an earlier attempt failed, for example because the disk was full.
+    // The head is missing if an earlier attempt to write it failed, for example because the disk
+    // was full.
     if (this.#writtenBytes === 0) this.#writeHead()
     const frame = this.#frame
     const entries = frame.subarray(frameHeadBytes, this.#usedBytes)

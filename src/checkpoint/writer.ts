@@ -343,7 +343,7 @@ export class CheckpointWriter implements AsyncDisposable {
       if (this.#record.tail !== tail) return
     }
     if (!this.#isWriting) return this.#drain('chunk')
-    // The caller is a callback of the current drain, so this does not start another drain.
+    // The caller is a callback of the current drain, so no other drain is started.
     this.#ring.publish()
     this.#writePending('chunk')
   }

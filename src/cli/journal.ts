@@ -227,7 +227,7 @@ function summaryTexts({ verdict, summary, files, problemCount, seekTable }: RunV
   return facts
 }
 
-/** `summary` describes the last file. */
+/** The verdict about all files of a run. `summary` describes the last file. */
 type RunVerdict = RecordChain & Omit<FileVerdict, 'lines'>
 
 function toJson(judgement: RunVerdict): object {

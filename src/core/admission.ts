@@ -211,8 +211,8 @@ export class Admission {
     earlier: SessionResume,
   ): Promise<AcceptedTasks> {
     const plans: (RecordedPlan | null)[] = []
-    // Prepares all tasks before planning any. If two tasks have functions with the same source,
-    // neither may be given a recorded value.
+    // Prepares all tasks before it plans any, to find functions with the same source first. No task
+    // with such a function may be given a recorded value.
     await this.#forEachInTurns(tasks, (task) => earlier.prepare(task))
     await this.#forEachInTurns(tasks, (task) => void plans.push(earlier.plan(task)))
     earlier.accepted()

@@ -26,8 +26,8 @@ interface SharedAttributes {
 }
 
 /**
- * The shared attributes by kind and workflow, then by executable. Not used for tasks with
- * additional attributes.
+ * The shared attributes by kind and workflow, then by executable. Not used for tasks that have
+ * attributes of their own.
  */
 const sharedByKind = new Map<string, Map<string, SharedAttributes>>()
 let sharedCount = 0

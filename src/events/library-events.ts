@@ -68,7 +68,7 @@ export const TaskProgress = withFieldTypes<{ text: string | null }>()(
 )
 export type TaskProgress = InstanceType<typeof TaskProgress>
 
-/** A worker or node was lost while it ran `tasks`. */
+/** A worker was lost while it ran `tasks`, which may be empty. */
 export const WorkerLost = withFieldTypes<{ tasks: readonly string[] }>()(
   defineEvent('tutti.WorkerLost', {
     worker_id: 'str',

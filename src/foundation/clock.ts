@@ -15,7 +15,7 @@ export interface Clock {
   nextTurn(callback: () => void): void
 }
 
-/** Reads both clocks. */
+/** Reads the wall clock and the monotonic clock. */
 export const readMoment = (
   clock: Pick<Clock, 'now' | 'monotonicMs'>,
 ): { readonly wallSeconds: number; readonly monotonicMs: number } => ({

@@ -292,7 +292,10 @@ export function expectOrigin(field: string, value: unknown): string {
   throw invalid(field, 'an origin as browsers send it, such as https://app.example', value)
 }
 
-/** `null` for an invalid origin. `URL.origin` is "null" for the schemes of browser extensions. */
+/**
+ * Returns the origin in its normal form; `null` if it is invalid. For the schemes of browser
+ * extensions, `URL.origin` is "null".
+ */
 function parseOrigin(text: string): string | null {
   const url = URL.parse(text)
   if (url === null || url.origin !== 'null') return url?.origin ?? null

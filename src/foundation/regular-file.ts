@@ -37,7 +37,9 @@ export const statOf = (path: string): Stats | null => tryRead(() => statSync(pat
 
 export const isRegularFile = (path: string): boolean => statOf(path)?.isFile() ?? false
 
-/** Throws like `openRegularFile`, or `EFBIG` if the file is larger than `maxBytes`. */
+/**
+ * Reads a file. Throws like `openRegularFile`, or `EFBIG` if the file is larger than `maxBytes`.
+ */
 export function readRegularFileSync(
   path: string,
   maxBytes = Infinity,

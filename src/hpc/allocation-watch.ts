@@ -127,7 +127,10 @@ export class AllocationWatch {
 const lossTimeoutMs = 5000
 const lossPollMs = 250
 
-/** Slurm kills the processes of a job one by one, before it reports the end of the job. */
+/**
+ * The delay of the first query. Slurm kills the processes of a job one by one, before it reports
+ * the end of the job.
+ */
 const firstQueryDelayMs = 500
 
 /** The exit codes of shells and many programs after SIGINT, SIGKILL and SIGTERM. */

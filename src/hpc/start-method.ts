@@ -65,7 +65,10 @@ export function setStartMethod(method: StartMethod): void {
   chosenMethod = method
 }
 
-/** Throws a `StateError` if the method is not set or does not fit the launch. */
+/**
+ * Returns the chosen method and the facts of the launch. Throws a `StateError` if no method was
+ * chosen or it does not fit the launch.
+ */
 export function useStartMethod(): { readonly method: StartMethod; readonly facts: LaunchFacts } {
   if (chosenMethod === null) {
     const call = "setStartMethod('slurm') or, with --hosts, setStartMethod('hosts')"
@@ -86,7 +89,10 @@ export function useStartMethod(): { readonly method: StartMethod; readonly facts
 /** The compile cache that the launcher chose; `null` if it chose none. */
 export const launchedCache = (): string | null => launcherCache ?? null
 
-/** Throws a `StateError` if `tutti launch` did not start this process. */
+/**
+ * Reads the facts of the launch. Throws a `StateError` if `tutti launch` did not start this
+ * process.
+ */
 export function readLaunchFacts(): LaunchFacts {
   const file = process.env[launchVariable]
   if (file === undefined || file === '') throw notLaunchedError('')

@@ -63,7 +63,9 @@ export const expectCores = (value: unknown): number =>
 export const expectMemoryMb = (value: unknown): number =>
   expectNumber('memoryMb', value, { min: 0, max: 2 ** 40 })
 
-/** A count selects the first visible GPUs. A list is used unchanged. */
+/**
+ * Returns the ids of the GPUs. A count selects the first visible GPUs. A list is used unchanged.
+ */
 export function expectGpus(value: unknown): readonly GpuId[] {
   if (typeof value === 'number') {
     const count = expectInteger('gpus', value, { min: 0, max: 1024 })
@@ -80,7 +82,7 @@ export function expectGpus(value: unknown): readonly GpuId[] {
   throw new ValueError(`${field}: ${describe(ids[duplicateIndex])} is named twice`, { field })
 }
 
-/** More GPUs than are visible is an error, because guessed ids could be wrong. */
+/** Creates the error for a count above that of the visible GPUs. Guessed ids could be wrong. */
 function tooManyGpusError(count: number, visible: number): ValueError {
   const visibleText = visible === 1 ? '1 is visible' : `${visible} are visible`
   return new ValueError(`gpus: asks for ${count}, ${visibleText}`, {

@@ -137,7 +137,10 @@ export interface GroupMembership {
   readonly path: string
 }
 
-/** Prefers version 1, because a controller that is mounted there is not available in version 2. */
+/**
+ * Finds the group of a controller. Prefers version 1, because a controller that is mounted there is
+ * not available in version 2.
+ */
 export function parseMembership(cgroup: string, controller: string): GroupMembership | undefined {
   let unified: GroupMembership | undefined
   for (const line of cgroup.split('\n')) {

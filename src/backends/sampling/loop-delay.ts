@@ -17,7 +17,8 @@ export class LoopDelay {
   readMaxMs(): number | null {
     const histogram = this.#histogram
     if (histogram === null || histogram.count === 0) return null
-    // The histogram contains the time between two timers. Their interval is subtracted.
+    // The histogram contains times from one timer to the next, so the timers' interval is
+    // subtracted.
     const ms = Math.max(0, histogram.max / 1e6 - resolutionMs)
     histogram.reset()
     return Math.round(ms * 10) / 10

@@ -12,8 +12,8 @@ export const frameKinds = { padding: 0, line: 1, template: 2 } as const
 export const sizeBits = 24
 const maxFrameUnits = 2 ** sizeBits - 1
 /**
- * The number of units before the values of a template frame, for kind, size, template, and three
- * lengths.
+ * The number of units before the values of a template frame. They hold its kind, its size, its
+ * template and three lengths.
  */
 export const headUnits = 2
 export const maxUidLength = 200
@@ -66,7 +66,7 @@ export class FrameRing {
     return this.#head === this.#record.tail
   }
 
-  /** Whether the frame at the position, and all before it, have been written. */
+  /** Whether all frames before the position have been written. */
   hasPassed(position: number): boolean {
     return ((this.#record.tail - position) | 0) >= 0
   }

@@ -153,7 +153,7 @@ async function* readSpans(reading: ExportedRecord, followed: ReadingHooks) {
 class OpenSpans {
   /** The earliest start time of a child, by the id of its open parent. */
   readonly #parents = new Map<string, number>()
-  /** The span ids of started tasks. */
+  /** The span ids of tasks that have started and not ended. */
   readonly #startedTasks = new Set<string>()
   /** The start events of open workflows, by workflow id. */
   readonly #workflows = new Map<unknown, EventLine>()

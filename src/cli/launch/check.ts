@@ -184,7 +184,10 @@ class CheckRun {
     }
   }
 
-  /** Asks Slurm for the exit code of a job that could write nothing. Throws `error` if it is 0. */
+  /**
+   * Asks Slurm for the exit code of a job that could write nothing. Throws `error` if the code is
+   * 0.
+   */
   async #readExitCode(jobId: string, error: unknown): Promise<number> {
     const fields = parseFields(await this.#commands.query('scontrol', 'show', 'job', jobId))
     const code = Number(fields.get('ExitCode')?.split(':')[0])

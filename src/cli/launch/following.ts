@@ -66,7 +66,7 @@ export class Interruption {
     return this.exitCode
   }
 
-  /** Stops handling signals. Also closes a question to the user. */
+  /** Stops handling signals, and withdraws a question that the user has not answered. */
   release(): void {
     for (const signal of stopSignals) process.off(signal, this.#onSignal)
     this.#controller.abort()

@@ -122,7 +122,7 @@ function listNewJobOptions(options: LaunchCommandOptions, more: readonly string[
   return [...given.map(toFlag), ...more]
 }
 
-/** Launches a script again, which then resumes its record. */
+/** Launches a script again. The script then resumes the given record. */
 export async function relaunch(
   command: RunCommand,
   args: readonly string[],
@@ -137,7 +137,7 @@ async function startLaunch(plan: LaunchPlan, output: Output): Promise<number> {
   const { command, args, options, resume: record } = plan
   const { workDir } = options
   const words = [process.execPath, ...(await resumeOptions(record, output)), command.file, ...args]
-  // Throws if there is no NATS server, before nodes are requested.
+  // Throws if no NATS server is installed, so that no nodes are requested in this case.
   findNatsServer()
   const id = record?.session_id ?? `s-${newUuid().slice(0, 8)}`
   const parent = resolve(command.folder, launchParent)

@@ -77,7 +77,10 @@ interface LatestEvents {
   readonly last: TailPosition
 }
 
-/** Reads the latest events. Starts with the last file, and reads as little as possible. */
+/**
+ * Reads the latest events. Starts with the last file and reads as little as possible, unless the
+ * filter needs all events.
+ */
 async function readLatest(
   files: readonly string[],
   lines: number,

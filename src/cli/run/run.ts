@@ -100,7 +100,8 @@ export async function resume(
   const record = await findRecord(source)
   const { files } = await findChain(record)
   const path = files.at(-1) ?? record
-  // The session checks this as well, but only after the script has started.
+  // The session also checks whether the record can be resumed, but only after the script has
+  // started.
   const session_id = await expectResumable(path, isDryRun)
   const command = readRunCommand(files)
   if (command === null) {

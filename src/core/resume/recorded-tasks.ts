@@ -194,7 +194,9 @@ export class RecordedTasks {
     return parseUidNumber(uid) === null ? this.findUid(uid) : null
   }
 
-  /** Returns the last task that had this uid, whether or not it is the same task. */
+  /**
+   * Returns the last recorded task with this uid. A new task with the same uid may be another task.
+   */
   findUid(uid: string): RecordedTask | null {
     return this.#byUid.get(uid) ?? null
   }

@@ -49,8 +49,8 @@ export class SessionResume {
   #opened: OpenedRecord | null = null
   #isReading = false
   /**
-   * Called once, before the first task starts or, if none does, when the session closes. Not called
-   * if only refused submissions came before.
+   * Called once: before the first task starts, or else when the session closes, unless tasks were
+   * refused.
    */
   onAccepted: (() => void) | null = null
 
@@ -133,7 +133,7 @@ export class SessionResume {
   planEntry(entry: Entry, inputs: TaskInputs = noInputs): void {
     if (this.#opened === null) return
     const { task, label, definitionHash: hash } = entry
-    // Masked for the comparison, because the record contains masked names.
+    // The name is masked for the comparison, because the record contains masked names.
     const name = maskSecrets(label)
     this.setPlan(entry, this.#opened.resumption.plan(task.uid, { name, hash }, inputs))
   }

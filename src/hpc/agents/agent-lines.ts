@@ -1,4 +1,6 @@
-/** Lines that agents send and receive. A shell reports an agent's exit, even if it is killed. */
+/**
+ * Lines that agents send and receive. A shell reports an agent's exit, even if the agent is killed.
+ */
 
 import { toCacheExport } from '../launch/module-cache.ts'
 import { quoteForShell } from '../quote.ts'

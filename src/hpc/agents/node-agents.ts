@@ -207,7 +207,8 @@ export class NodeAgents {
   }
 
   /**
-   * Restarts the agent if it is due. Does not wait for its start, which hangs if a node is down.
+   * Restarts the agent if a restart is due. Does not wait for the start, which hangs if a node is
+   * down.
    */
   #restartIfDue(node: AllocatedNode): void {
     const { clock, exitReasonOf } = this.#options

@@ -71,7 +71,7 @@ export async function cancelLinks(
   }
 }
 
-/** Whether the next job continues the record of this one. */
+/** Whether the next job of a chain continues the record of a job that has ended like this. */
 export const shouldContinue = (
   { code, state }: Omit<LaunchEnd, 'lost'>,
   folder: LaunchFolder,

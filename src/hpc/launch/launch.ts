@@ -37,7 +37,7 @@ export async function followLaunch(options: FollowOptions): Promise<number | nul
   return end.code
 }
 
-/** Resolves with `null` if the signal was aborted first. */
+/** Resolves with the end of the script; `null` if the signal was aborted before it. */
 export async function followJob(options: FollowOptions): Promise<LaunchEnd | null> {
   const { jobId, folder, commands, clock, view, signal } = options
   const job = new SlurmJob(jobId, commands.withSignal(signal), clock)
@@ -248,7 +248,7 @@ type EndState = Pick<JobReport, 'state' | 'reason'>
 function readEndFromFiles(folder: LaunchFolder): EndState | null {
   const { lostState: state } = folder
   if (state === null) return null
-  // In the state REQUEUED, Slurm has forgotten the job before the job started again.
+  // For REQUEUED, this is called only if Slurm has forgotten the job before it started again.
   return { state, reason: state === 'REQUEUED' ? 'forgotten by Slurm' : 'None' }
 }
 
@@ -271,6 +271,6 @@ export function toLostError(
   })
 }
 
-/** Whether the job could never start, so that its files can be removed. */
+/** Whether the error says that a job could never start. The files of such a job can be removed. */
 export const isRefusal = (error: unknown): boolean =>
   BackendError.isInstance(error) && error.code === 'AllocationRefusedError'

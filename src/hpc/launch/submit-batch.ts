@@ -137,7 +137,10 @@ export async function withdrawRequest(
   return (await poll({ delayMs: searchIntervalMs }, search, { clock, signal })) === 'canceled'
 }
 
-/** Searches twice, because a killed `sbatch` may still have submitted a job. */
+/**
+ * The script of `FolderGuard`. Searches for jobs twice, because a killed `sbatch` may still have
+ * submitted one.
+ */
 const guardScript = `pid=
 while read -r line; do
   [ "$line" != end ] || exit 0

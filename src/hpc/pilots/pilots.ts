@@ -239,7 +239,10 @@ export class Pilots {
   }
 }
 
-/** These options must come last, because the last occurrence of an `sbatch` option counts. */
+/**
+ * Returns the options for the minimum resources. They must come last, because the last occurrence
+ * of an `sbatch` option counts.
+ */
 const toMinimumOptions = ({
   minCores,
   minMemoryMb,

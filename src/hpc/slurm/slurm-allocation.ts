@@ -139,8 +139,8 @@ export class SlurmAllocation implements Allocation {
   }
 
   /**
-   * Whether the job is being preempted. A preemption first ends the job's steps. Only the script
-   * gets grace time.
+   * Whether the job is being preempted. Asks Slurm only if the job will end before its time limit.
+   * A preemption first ends the steps of the job; only the script gets grace time.
    */
   async #isPreempted(report: JobReport): Promise<boolean> {
     if (!endsEarly(report)) return false

@@ -143,7 +143,7 @@ export class Assignments {
 
   /**
    * Returns the job that the worker is running, and reports its start. A finished job whose result
-   * is still missing at the next call counts as running, because a getter in its result may never
+   * is missing at two successive calls counts as running, because a getter in its result may never
    * return.
    */
   current(): RunningJob | null {

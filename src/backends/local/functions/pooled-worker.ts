@@ -119,7 +119,9 @@ export class PooledWorker {
     return this.#assignments.isFull
   }
 
-  /** Whether all jobs are reported. The worker may not have finished all slots yet. */
+  /**
+   * Whether the outcomes of all jobs are reported. The worker may not have finished all slots yet.
+   */
   get isDone(): boolean {
     return this.#assignments.all.every((one) => one.isDone)
   }

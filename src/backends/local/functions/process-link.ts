@@ -199,7 +199,9 @@ class StderrFilter {
     forward(mayBeReport ? all.slice(0, -lastLine.length) : all)
   }
 
-  /** Forwards the text that was held back, because it is not part of an error. */
+  /**
+   * Forwards the text that was held back. Called when the text will not become part of an error.
+   */
   release(): void {
     const held = this.#line + (this.#held ?? '')
     this.#line = ''

@@ -37,7 +37,7 @@ export class WorkerHandle {
     this.#options = options
   }
 
-  /** Whether all jobs of this handle are reported, so that a new batch would be its only batch. */
+  /** Whether the outcomes of all jobs are reported, so that a new batch would be the only batch. */
   get isIdle(): boolean {
     return this.#waiting.length === 0 && (this.#worker === null || this.#worker.isDone)
   }

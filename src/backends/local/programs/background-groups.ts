@@ -56,7 +56,10 @@ export class BackgroundGroups {
     this.#groups.delete(group)
   }
 
-  /** Sends SIGTERM, and SIGKILL after the grace period. `null` means all owners. */
+  /**
+   * Ends the groups of an owner (`null`: of all owners). Sends SIGTERM, and SIGKILL after the grace
+   * period.
+   */
   async end(owner: string | null, graceMs: number): Promise<void> {
     if (this.#signal(owner, 'SIGTERM') === 0) return
     if (await this.#waitUntilGone(owner, graceMs, null)) return

@@ -108,7 +108,10 @@ export class LauncherFleet {
     return launcher
   }
 
-  /** While starts are refused or fail, the running launchers take all programs. */
+  /**
+   * Whether another launcher may be started. While starts are refused or fail, the running
+   * launchers take all programs.
+   */
   get #hasRoom(): boolean {
     const { clock, size } = this.#options
     if (this.isEmpty) return true

@@ -65,7 +65,8 @@ export class LauncherPool implements Executor {
   readonly #losses = new WeakMap<Job, number>()
   #isPausing = false
   /**
-   * Whether the next launcher starts later. If none runs, waiting jobs then stay in the scheduler.
+   * Whether the start of the next launcher is delayed. If none runs, jobs then stay in the
+   * scheduler.
    */
   #isAwaitingLauncher = false
   #cancelWait: () => void = () => {}

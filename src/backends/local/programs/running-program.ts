@@ -98,7 +98,7 @@ export class RunningProgram {
 
   #awaitGroup(status: ExitStatus, pollMs: number, patienceMs: number): void {
     if (patienceMs <= 0 || !isProgramAlive(this.#program)) return this.#finish(status)
-    // Repeats SIGKILL for processes that were forked after it.
+    // Sends SIGKILL again for processes that were forked since the last one.
     if (this.#isKilled) signalProgram(this.#program, 'SIGKILL')
     const left = this.#isKilled ? patienceMs - pollMs : patienceMs
     const next = this.#isKilled ? minPollMs : Math.min(pollMs * 2, maxPollMs)
