@@ -4,7 +4,7 @@
  */
 
 import { activeTime } from '../../../views/bounds/bounds-state.ts'
-import { toArray } from '../../../views/columns.ts'
+import { toArray, valueAt } from '../../../views/columns.ts'
 import { hasDuration, hasEnded, hasStarted, stages } from '../../../views/lifecycle.ts'
 import { outcomeNumbers } from '../../../views/panels/lanes.ts'
 import type { RunMoment } from '../run-moment.ts'
@@ -63,22 +63,20 @@ export function createWaitReader({ columns, pass, now }: RunMoment): SecondsRead
 export function createRunReader({ columns, pass, now, isRunning }: RunMoment): SecondsReader {
   const { names, bounds, lanes } = pass.states
   const { tasks, passed, started, ended, attempts } = columns
+  // The other columns are needed for few tasks, so that copies of them would be a waste of memory.
   const durations = toArray(names.durations, tasks)
-  const canceledAfter = toArray(names.canceledAfter, tasks)
-  const waits = toArray(names.waits, tasks)
-  const latest = toArray(lanes.latestOfTask, tasks)
   const { pauses } = bounds
   return (task) => {
     const stage = passed[task] ?? 0
     if (hasStarted(stage) && hasEnded(stage)) {
       const hasOwn = hasDuration(stage)
-      const recorded = (hasOwn ? durations[task] : canceledAfter[task]) ?? 0
+      const recorded = hasOwn ? (durations[task] ?? 0) : valueAt(names.canceledAfter, task)
       if (hasOwn ? !Number.isNaN(recorded) : recorded > 0) return recorded
       const [from, to] = [started[task] ?? 0, ended[task] ?? 0]
       const life = Math.max(0, activeTime(pauses, to) - activeTime(pauses, from))
-      return Math.max(0, life - (waits[task] ?? 0))
+      return Math.max(0, life - valueAt(names.waits, task))
     }
-    const attempt = (latest[task] ?? 0) - 1
+    const attempt = valueAt(lanes.latestOfTask, task) - 1
     if (!isRunning || attempts.outcome[attempt] !== outcomeNumbers.running) return Number.NaN
     return Math.max(0, now - (attempts.start[attempt] ?? now))
   }
