@@ -293,6 +293,8 @@ export class ModelPool<Instance extends PooledModel> implements TextGenerator {
   }
 
   async #load(name: string): Promise<void> {
+    // The schedule still has the requests that were refused when the pool began to close.
+    if (this.#isClosing) return
     const { clock } = this.#parts
     const instance = this.#models.get(name)?.create()
     if (instance === undefined) return

@@ -129,6 +129,28 @@ describe('a pool of models', () => {
     expect(created[0]?.isStopped).toBe(true)
   })
 
+  it.each(['a load that is stopped', 'an unload'])(
+    'row 83: %s while the pool closes is followed by no other load',
+    async (what) => {
+      const { pool, clock, created, acquire, load } = await openPool()
+      const first = Promise.resolve(acquire('a'))
+      first.catch(() => {})
+      if (what === 'an unload') {
+        await load()
+        ;(await first).release()
+      }
+      const waiting = expect(acquire('b')).rejects.toMatchObject({ code: 'closing' })
+      const isOver = new AbortController()
+      await pool.drain(isOver.signal)
+      await waiting
+      await pool.stop()
+      created[0]?.loading.reject(new Error('stopped'))
+      await clock.advance(0)
+      expect(created).toHaveLength(1)
+      expect(clock.pendingTimers).toBe(0)
+    },
+  )
+
   it('prompts go to the model that they name, within their time limit', async () => {
     const { pool, created, load } = await openPool()
     const prompt = {
