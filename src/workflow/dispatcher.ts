@@ -26,7 +26,7 @@ import {
   type RunContexts,
 } from './run-context.ts'
 import type { Scopes } from './run-context.ts'
-import { type CallLabels, type CallTexts, toCallLabels } from './task-options.ts'
+import { type CallLabelOptions, type CallLabels, toCallLabels } from './task-options.ts'
 
 export interface DispatcherParts {
   readonly core: SessionCore
@@ -77,7 +77,7 @@ export class Dispatcher implements HandleOwner {
     plan: Plan,
     receiver: unknown,
     args: readonly unknown[],
-    texts: CallTexts | null,
+    labelOptions: CallLabelOptions | null,
   ): EngineHandle {
     this.expectOpen()
     const context = this.#parts.contexts.current
@@ -90,7 +90,7 @@ export class Dispatcher implements HandleOwner {
     } catch (error) {
       problem = error
     }
-    const created = this.#createHandle(plan, site, texts, dependencies)
+    const created = this.#createHandle(plan, site, labelOptions, dependencies)
     problem ??= created.problem ?? null
     const run = new Run(created.handle, site)
     // Objects are read later, because they may change or receive handles after the call.
@@ -118,14 +118,14 @@ export class Dispatcher implements HandleOwner {
   #createHandle(
     plan: Plan,
     site: CallSite,
-    texts: CallTexts | null,
+    labelOptions: CallLabelOptions | null,
     dependencies: readonly EngineHandle[],
   ): { readonly handle: EngineHandle; readonly problem?: unknown } {
-    if (texts === null) return { handle: this.#claim(new EngineHandle(plan, this)) }
+    if (labelOptions === null) return { handle: this.#claim(new EngineHandle(plan, this)) }
     const { uidSuffix } = site.context
     const hash = (): string | null => this.#hashOf(plan, site, dependencies)
     try {
-      const labels = toCallLabels(texts, site.args)
+      const labels = toCallLabels(labelOptions, site.args)
       const handle = this.#createLabeled(plan, labels, hash)
       if (labels.uid === null || uidSuffix === '') return { handle: this.#claim(handle) }
       if (this.#parts.core.claim(handle)) return { handle }

@@ -94,7 +94,7 @@ export type AnyTaskOptions = PromptTaskOptions<never[]> & FunctionTaskOptions<ne
 export type CallLabels = Pick<TaskFields, 'uid' | 'name'>
 
 /** The options `uid` and `name`, if they may differ between calls. */
-export interface CallTexts {
+export interface CallLabelOptions {
   readonly uid?: CallText<never[]>
   readonly name?: CallText<never[]>
 }
@@ -107,7 +107,7 @@ export interface ResolvedTaskOptions {
   /** Whether the option `name` is set or the function has a name. */
   readonly isNamed: boolean
   /** The options `uid` and `name`; `null` if all calls have generated uids and the same name. */
-  readonly callTexts: CallTexts | null
+  readonly labelOptions: CallLabelOptions | null
   readonly task: TaskFields
   readonly work: Omit<
     AnyTaskOptions,
@@ -132,7 +132,7 @@ export function resolveTaskOptions(
     name: hasNoFixedName ? functionName : expectTaskName(name),
     functionName,
     isNamed: name !== undefined || body.name !== '',
-    callTexts: resolveCallTexts({ uid, name: hasNoFixedName ? name : undefined }),
+    labelOptions: resolveLabelOptions({ uid, name: hasNoFixedName ? name : undefined }),
     task: checkTaskOptions(definedFields(task)),
     work,
     cache: expectCache(cache),
@@ -143,14 +143,20 @@ export function resolveTaskOptions(
  * Validates the options `uid` and `name` if they are strings. The results of functions are
  * validated with each call.
  */
-export function resolveCallTexts({ uid, name }: Record<string, unknown>): CallTexts | null {
+export function resolveLabelOptions({
+  uid,
+  name,
+}: Record<string, unknown>): CallLabelOptions | null {
   if (uid === undefined && name === undefined) return null
   if (typeof uid !== 'function' && uid !== undefined) expectId('uid', uid)
   if (typeof name !== 'function' && name !== undefined) expectTaskName(name)
-  return definedFields({ uid, name }) as CallTexts
+  return definedFields({ uid, name }) as CallLabelOptions
 }
 
-export function toCallLabels({ uid, name }: CallTexts, args: readonly unknown[]): CallLabels {
+export function toCallLabels(
+  { uid, name }: CallLabelOptions,
+  args: readonly unknown[],
+): CallLabels {
   const textOf = (text: CallText<never[]> | undefined): unknown =>
     typeof text === 'function' ? text(...(args as never[])) : text
   const [callUid, callName] = [textOf(uid), textOf(name)]

@@ -38,12 +38,12 @@ import { RunContexts, Scopes } from './run-context.ts'
 import type { Handle, TaskFunction } from './task-function.ts'
 import {
   type BlockOptions,
-  type CallTexts,
+  type CallLabelOptions,
   type ExecutableTaskOptions,
   type FunctionTaskOptions,
   type ProgramCall,
   type PromptTaskOptions,
-  resolveCallTexts,
+  resolveLabelOptions,
 } from './task-options.ts'
 
 /** The backends and the cache folder of a workflow engine, and all options of a session. */
@@ -262,17 +262,21 @@ export class WorkflowEngine implements AsyncDisposable {
   }
 
   /** `overrides` takes precedence over the `uid` and `name` of the options. */
-  #wrap(toPlan: (options: object) => Plan, options: object, overrides: CallTexts = {}): unknown {
+  #wrap(
+    toPlan: (options: object) => Plan,
+    options: object,
+    overrides: CallLabelOptions = {},
+  ): unknown {
     const dispatcher = this.#dispatcher
     const plan = toPlan(options)
-    const texts = { ...plan.options.callTexts, ...overrides }
-    const callTexts = Object.keys(texts).length === 0 ? null : texts
+    const merged = { ...plan.options.labelOptions, ...overrides }
+    const labelOptions = Object.keys(merged).length === 0 ? null : merged
     const wrapped = function (this: unknown, ...args: unknown[]): Handle<unknown> {
-      return dispatcher.call(plan, this, args, callTexts)
+      return dispatcher.call(plan, this, args, labelOptions)
     }
     const withOptions = (given: unknown): unknown => {
       const { uid, name, ...others } = expectObject('options', given)
-      const further = resolveCallTexts({ uid, name })
+      const further = resolveLabelOptions({ uid, name })
       return this.#wrap(toPlan, { ...options, ...others }, { ...overrides, ...further })
     }
     Object.defineProperty(wrapped, 'name', { value: plan.options.name })

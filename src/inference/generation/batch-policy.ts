@@ -17,11 +17,13 @@ export interface QueueState {
   readonly nowMs: number
   /** Whether to send a partial batch, because of a retry or because no more requests arrive. */
   readonly isUrgent: boolean
-  /** Whether one slot stays free for a client that has no other request. */
+  /** Whether to keep one slot free, where possible, for a client that has no other request. */
   readonly keepsSlot: boolean
 }
 
-/** With fewer slots, a slot that stays free would cost too much. */
+/**
+ * The minimum number of slots of which one may be kept free. With fewer, this would cost too much.
+ */
 const minSlotsToKeepOne = 8
 
 export interface WorkerLoad {

@@ -176,7 +176,7 @@ export class ActiveClients {
   readonly #requests = new Map<string, number>()
   #latest: string | null = null
   #latestMs = -Infinity
-  /** When a client other than the latest one was seen. */
+  /** When a client other than the latest one was last seen. */
   #otherMs = -Infinity
 
   /** Whether at least two clients have been seen within the last ten minutes. */

@@ -62,18 +62,18 @@ export interface RulePattern extends Pick<Match, 'rule' | 'action' | 'order'> {
 
 interface CompiledPattern extends RulePattern {
   readonly regex: RE2JS
-  /** The variant in which `$` never matches, for parts that end before the text does. */
-  readonly regexInside: RE2JS
+  /** The variant for parts that end before the text does. */
+  readonly regexBeforeEnd: RE2JS
   readonly isAnchored: boolean
 }
 
 function compile(rulePattern: RulePattern): CompiledPattern {
   const translation = translatePattern(rulePattern.pattern)
   if ('problem' in translation) throw new TypeError(translation.problem)
-  const { source, sourceInside, isAnchored } = translation
+  const { source, sourceBeforeEnd, isAnchored } = translation
   const regex = RE2JS.compile(source, flags)
-  const regexInside = sourceInside === source ? regex : RE2JS.compile(sourceInside, flags)
-  return { ...rulePattern, regex, regexInside, isAnchored }
+  const regexBeforeEnd = sourceBeforeEnd === source ? regex : RE2JS.compile(sourceBeforeEnd, flags)
+  return { ...rulePattern, regex, regexBeforeEnd, isAnchored }
 }
 
 const countInstructions = (patterns: readonly CompiledPattern[]): number =>
@@ -89,7 +89,7 @@ interface Search {
 export class PatternSet implements Matcher {
   readonly #patterns: readonly CompiledPattern[]
   readonly #set: RE2Set
-  readonly #setInside: RE2Set
+  readonly #setBeforeEnd: RE2Set
   readonly #windowChars: number
   readonly isLocal: boolean
 
@@ -110,9 +110,11 @@ export class PatternSet implements Matcher {
     this.isLocal = patterns.every(
       ({ isAnchored, filterMatches }) => !isAnchored && filterMatches === null,
     )
-    const isSame = patterns.every(({ regex, regexInside }) => regex === regexInside)
+    const isSame = patterns.every(({ regex, regexBeforeEnd }) => regex === regexBeforeEnd)
     this.#set = createSet(patterns.map(({ regex }) => regex))
-    this.#setInside = isSame ? this.#set : createSet(patterns.map(({ regexInside }) => regexInside))
+    this.#setBeforeEnd = isSame
+      ? this.#set
+      : createSet(patterns.map(({ regexBeforeEnd }) => regexBeforeEnd))
     const chars = Math.trunc(maxWork / countInstructions(patterns)) - lookAhead
     this.#windowChars = Math.min(maxWindowChars, Math.max(minWindowChars, chars))
   }
@@ -123,7 +125,7 @@ export class PatternSet implements Matcher {
     for (let at = segment.begin; at < segment.end;) {
       if (at > segment.begin) yield
       const window = createWindow(segment, at, at + this.#windowChars)
-      const set = window.isLast ? this.#set : this.#setInside
+      const set = window.isLast ? this.#set : this.#setBeforeEnd
       for (const index of set.match(window.view)) {
         const pattern = this.#patterns[index]
         if (pattern === undefined || reported.has(pattern.rule)) continue
@@ -201,16 +203,19 @@ function* findInWindow(search: Search, whole: Window, segment: TextSegment): Ste
   return matches
 }
 
-const createMatcher = ({ regex, regexInside }: CompiledPattern, { isLast, view }: Window) =>
-  (isLast ? regex : regexInside).matcher(view)
+const createMatcher = ({ regex, regexBeforeEnd }: CompiledPattern, { isLast, view }: Window) =>
+  (isLast ? regex : regexBeforeEnd).matcher(view)
 
 const getCharacterWidth = (text: string, at: number): number =>
   (text.codePointAt(at) ?? 0) > 0xff_ff ? 2 : 1
 
 export interface TranslatedPattern {
   readonly source: string
-  /** Like `source`, but `$` never matches. Used for parts that end before the text does. */
-  readonly sourceInside: string
+  /**
+   * Like `source`, but `$` never matches, except with the modifier `m`. Used for parts that end
+   * before the text does.
+   */
+  readonly sourceBeforeEnd: string
   /** Whether the expression contains `^` or `$`, which depend on the borders of the text. */
   readonly isAnchored: boolean
 }
@@ -240,10 +245,12 @@ function translatePattern(pattern: string): TranslatedPattern | { readonly probl
   }
   // With the modifier `m`, `$` is kept, because it also matches before a line break.
   const isMultiline = atoms.some((one) => /^\(\?[a-z]*m/.test(one))
-  const inside = isMultiline ? atoms : atoms.map((one) => (one === endAnchor ? neverMatches : one))
+  const beforeEnd = isMultiline
+    ? atoms
+    : atoms.map((one) => (one === endAnchor ? neverMatches : one))
   return {
     source: atoms.join(''),
-    sourceInside: inside.join(''),
+    sourceBeforeEnd: beforeEnd.join(''),
     isAnchored: atoms.some((one) => one === startAnchor || one === endAnchor),
   }
 }

@@ -72,7 +72,10 @@ const replacementMessages: Partial<Record<InferenceErrorCode, string>> = {
   canceled: 'The server is closing.',
 }
 
-/** Instead of an engine's message, the client gets a fixed sentence and the request id. */
+/**
+ * Most messages of engines are replaced by a fixed sentence. The replies to errors without a public
+ * code contain the request id.
+ */
 function toHttpError(thrown: unknown, requestId: string, path: string): HttpError {
   if (thrown instanceof HttpError) return thrown
   const refusal = getRefusal(thrown)

@@ -95,7 +95,7 @@ export interface ModelParts extends Pick<
   InferenceServerOptions,
   'generator' | 'models' | 'hiddenModels' | 'defaults'
 > {
-  /** Identifies these parts, so that their routes are created only once. */
+  /** Identifies the model: the same object for all of its requests. */
   readonly id: object
   readonly loaded: LoadedModel
 }

@@ -4,7 +4,7 @@ import type { FinishedSpan } from '../../checkpoint/format.ts'
 import { SpillFile } from '../metrics/spill-file.ts'
 import { withoutDetails } from './finished-span.ts'
 
-/** Each span follows the length of its text in bytes. */
+/** The size of the number before each span, which is the length of the span's text in bytes. */
 const lengthBytes = 4
 
 export class StoredSpans {
@@ -35,7 +35,10 @@ export class StoredSpans {
   }
 }
 
-/** Omits attributes and annotations if the text would exceed V8's maximum string length. */
+/**
+ * If the text would exceed V8's maximum string length, replaces the attributes with `truncated:
+ * true` and omits the annotations.
+ */
 function toText(span: FinishedSpan): string {
   try {
     return JSON.stringify(span)

@@ -162,7 +162,10 @@ function loadReply(
 
 let latestTime = { ms: Number.NaN, text: '' }
 
-/** Formatting a time takes as long as the rest of a line, so lines of one millisecond share it. */
+/**
+ * Formatting a time takes as long as the rest of a line, so lines of the same millisecond share the
+ * text.
+ */
 function toIsoTime(seconds: number): string {
   const ms = Math.floor(seconds * 1000)
   if (ms !== latestTime.ms) latestTime = { ms, text: new Date(ms).toISOString() }

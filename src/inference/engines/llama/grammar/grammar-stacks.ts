@@ -96,8 +96,8 @@ export class GrammarStacks {
   }
 
   /**
-   * Clears the cache. A stack that is created again is then a different object, so some ways may be
-   * followed twice.
+   * Clears the cache. Stacks that are created later differ from equal older ones, so some ways to
+   * parse a text may be followed twice.
    */
   clearCache(): void {
     this.#stacks.clear()
