@@ -125,9 +125,9 @@ function endOf(parts: readonly SnapshotPart[]): number {
 }
 
 /**
- * Returns the snapshot next to the last of the files; `null` if it does not match all files. With
- * `onDemand`, states are read on first access if the files contain nothing beyond the snapshot. A
- * damaged part then throws a `SnapshotDamagedError`.
+ * Returns the snapshot that is stored beside the last file; `null` if it does not match all files.
+ * With `onDemand`, states are read on first access if the files contain nothing beyond the
+ * snapshot. A damaged part then throws a `SnapshotDamagedError`.
  */
 export async function readSnapshot(
   files: readonly string[],

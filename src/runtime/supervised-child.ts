@@ -325,7 +325,7 @@ export class SupervisedChild<Out, In> {
   }
 }
 
-/** The number of descriptors for a start: two streams, the channel and Node's pipe. */
+/** The most descriptors that a start needs for its streams, the channel and Node's pipe. */
 const neededDescriptors = 6
 
 /**

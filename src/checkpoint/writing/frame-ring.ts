@@ -22,8 +22,8 @@ const maxTextLength = 4096
 const bytesPerUnit = 3
 export const maxTextBytes = maxTextLength * bytesPerUnit
 /**
- * How many lower bits of the last word before the values hold the number of values. The other bits
- * hold the length of the text in bytes.
+ * The number of values is in this many lower bits of the last word before the values. The other
+ * bits hold the length of the text in bytes.
  */
 export const countBits = 8
 const maxTemplateBytes = 16_384

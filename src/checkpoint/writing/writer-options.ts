@@ -38,7 +38,7 @@ export interface CheckpointWriterOptions {
    * kept while writing fails. Default 8 MiB.
    */
   readonly ringBytes?: number
-  /** The ids of events and spans that templates contain. */
+  /** Derives the ids of events and spans whose lines are made from templates. */
   readonly ids?: DerivedIds
   /** Starts a thread that writes the lines. Default: the calling thread writes them. */
   readonly startThread?: StartThread

@@ -1,5 +1,5 @@
 /**
- * Prints notices of the command in the process of the script: how many tasks of a resumed record
+ * Prints the command's notices from within the script's process: how many tasks of a resumed record
  * are skipped, and why a record cannot be written or resumed.
  */
 

@@ -212,7 +212,7 @@ export class AgentSession implements BackendListener {
     return (await this.#connection.output?.(held)) ?? null
   }
 
-  /** Sends the jobs that have not begun back to the driver, including those that arrive later. */
+  /** Returns to the driver all jobs that have not begun, including those that arrive later. */
   drain(): void {
     this.#isDraining = true
     this.#returnAllJobs()

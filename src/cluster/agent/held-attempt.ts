@@ -111,7 +111,8 @@ export class HeldAttempts {
 
   /**
    * The recent completions per second of busy time, or `null` before the first one. For short
-   * attempts, this is at least the rate estimated for an idle machine, within limits.
+   * attempts, a lower rate is raised to the estimate for a machine that does nothing else, which
+   * has an upper bound.
    */
   get rate(): number | null {
     const nowMs = this.#clock.monotonicMs()

@@ -5,7 +5,7 @@ import type { BackendError } from '../../foundation/errors.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
 import type { GroupOptions } from '../protocol/remote-agent.ts'
 
-/** Settings from the backend, in addition to the options of `ClusterBackend`. */
+/** Settings from the backend that is built on `ClusterBackend`, besides the options of users. */
 export interface ClusterSettings {
   /**
    * How long tasks can still run, on `node` or, if it is omitted, on any node. May be `Infinity`.

@@ -189,7 +189,7 @@ export class EarlierRun {
     return lost
   }
 
-  /** Marks an agent of an earlier start as gone. It may have begun unknown attempts. */
+  /** Marks an agent of an earlier driver as gone. It may have begun attempts nobody knows. */
   addMissing({ name, epoch }: AgentStart): void {
     this.#missing.set(epoch, name)
   }

@@ -135,7 +135,8 @@ export class NameLimits<T> {
   }
 
   /**
-   * Must be called when the attempt has ended or no longer waits, so that another one may begin.
+   * Must be called when the attempt has ended or was withdrawn while it waited, so that another one
+   * may begin.
    */
   end(attempt: LimitedAttempt<T>): void {
     const { group, phase, queued } = attempt

@@ -47,7 +47,7 @@ async function readTail(path: string, end: number): Promise<ViewEvent[]> {
   let reached = offset
   const batches = readBatches(path, {
     skipSpans: true,
-    // Reading may start inside a line, which is not an event.
+    // Reading may start in the middle of a line. The rest of that line is not an event.
     from: { line: 1, offset },
     onRead: (bytes) => (reached = bytes),
     onLine(line, position) {

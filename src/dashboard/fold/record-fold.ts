@@ -34,7 +34,7 @@ export interface RecordFoldParts {
 
 interface AnswerOptions {
   readonly telemetry?: TelemetryFacts | null
-  /** If it is aborted, a reading that only this answer needs ends. */
+  /** If it is aborted, stops reading the record, unless other answers wait for the same read. */
   readonly signal?: AbortSignal
 }
 

@@ -1,4 +1,4 @@
-/** Prompts by model, batches, and the servers of models. */
+/** The panel of inference: the prompts of each model, the batches, and the inference servers. */
 
 import { findText } from '../../views/columns.ts'
 import { hasEnded, isQueued } from '../../views/lifecycle.ts'

@@ -8,7 +8,7 @@ import type { RecordState } from '../../views/panels/run.ts'
 import type { RunColumns } from '../../views/moments/run-columns.ts'
 import type { QuerySource } from './query-source.ts'
 
-/** All answers of a moment share one object. */
+/** Queries about the same moment share one instance, so that each value is computed once. */
 export class RunMoment {
   readonly pass: RunPass
   readonly state: RecordState

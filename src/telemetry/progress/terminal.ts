@@ -65,8 +65,8 @@ export class ProgressBlock {
 
   /**
    * The text that moves the cursor to the first line of the last block and clears the screen from
-   * there. The first line is cleared separately, because tmux copies a screen that is cleared from
-   * its first cell into the scroll-back. The cursor may be in any column, because a terminal echoes
+   * there. The first line is cleared separately: when a screen is cleared from its first cell on,
+   * tmux copies it into the scroll-back. The cursor may be in any column, because a terminal echoes
    * keys such as `^C`.
    */
   get #rewind(): string {

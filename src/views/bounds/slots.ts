@@ -128,8 +128,8 @@ export interface SlotUse {
    */
   readonly noneFreeSeconds: number
   /**
-   * For each reason, the seconds in which at least one slot was idle. Missing resources count only
-   * while no task was held back.
+   * For each reason, the number of seconds in which at least one slot was idle for that reason.
+   * Missing resources are counted only while no task was held back.
    */
   readonly idleSeconds: Readonly<SlotSeconds>
   /** Slot-seconds without a ready task, up to the time when the last task became ready. */

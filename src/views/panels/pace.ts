@@ -2,7 +2,7 @@
  * Pace: when the tasks of each name ran, and how many ended in the last ten seconds. Canceled
  * tasks, reused results and tasks that never ran do not count, because they do not help to estimate
  * the remaining time. Uses about 200 bytes per name and 50 bytes per running task. The panel
- * `names` must precede this panel in the pass. The speed of a name follows from its pace.
+ * `names` must precede this panel in the pass.
  */
 
 import { findText, valueAt } from '../columns.ts'

@@ -35,7 +35,7 @@ export interface BoundFacts {
 /** Smaller shares of the run are not mentioned. */
 export const minShare = 0.01
 
-/** The total time of all slots that existed at each moment. */
+/** The slot-seconds of the run: the sum, over all slots, of the time for which each existed. */
 export const totalSlotTime = ({ slotSeconds }: BoundsView): number =>
   Object.values(slotSeconds).reduce((sum, one) => sum + one, 0)
 

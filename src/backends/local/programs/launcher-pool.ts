@@ -65,8 +65,8 @@ export class LauncherPool implements Executor {
   readonly #losses = new WeakMap<Job, number>()
   #isPausing = false
   /**
-   * Whether the start of the next launcher is delayed. If none runs, jobs then stay in the
-   * scheduler.
+   * Whether the start of the next launcher is delayed. Meanwhile, jobs stay in the scheduler if no
+   * launcher is running.
    */
   #isAwaitingLauncher = false
   #cancelWait: () => void = () => {}

@@ -8,7 +8,7 @@ import type { HeldView } from './held-nodes.ts'
 export interface Node {
   readonly name: string
   readonly whole: NodeFacts
-  /** The resources of the node that services do not hold. */
+  /** The node's resources, without those that services hold. */
   facts: NodeFacts
   readonly rules: AgentRules
   offer: Offer

@@ -4,8 +4,8 @@ import { constants, setPriority } from 'node:os'
 
 /**
  * Gives this thread the lowest priority. Does nothing except on Linux: elsewhere, only processes
- * have priorities. Threads that are started later inherit the priority. Therefore, call this after
- * a first reading, which has started the threads of libuv.
+ * have priorities. Threads that are started later inherit the priority. The threads of libuv, which
+ * start when a file is read, keep theirs if a file was read before this call.
  */
 export function lowerPriority(): void {
   if (process.platform === 'linux') setPriority(constants.priority.PRIORITY_LOW)

@@ -113,8 +113,8 @@ export interface LlamaEngineConfig extends EngineSettings {
   /** Whether a GPU may be used. Default `auto`. */
   readonly gpu: 'auto' | false
   /**
-   * Default `auto`: on a CPU, what is faster by measurement, or both in two contexts; on a GPU,
-   * what llama.cpp chooses.
+   * Default `auto`. On a CPU: on or off, whichever is faster by measurement, or one context of each
+   * kind. On a GPU: llama.cpp chooses.
    */
   readonly flashAttention: 'auto' | boolean
   /** The number of answers that are generated concurrently, up to 256. Default 16. */

@@ -1,7 +1,7 @@
 /**
- * Steps all running requests of one model together. Requests join and leave only between steps,
- * because llama.cpp evaluates adjacent sequences in one pass only if they are requested in
- * ascending order.
+ * Steps all running requests of one model together. llama.cpp evaluates adjacent sequences in one
+ * pass only if they are submitted in ascending order. So a step submits all requests at once, and
+ * requests join and leave only between steps.
  */
 
 import type { Clock } from '../../../foundation/clock.ts'

@@ -296,7 +296,7 @@ interface CompletionRequest extends TextRequest {
   readonly hasLogprobs: boolean
 }
 
-/** Throws `HttpError` for more than `maxPrompts` answers in total. */
+/** Throws `HttpError` if all prompts together request more answers than the limit `maxPrompts`. */
 function toCompletionRequest(
   body: CompletionBody,
   rules: RequestRules,

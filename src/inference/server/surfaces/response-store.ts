@@ -24,7 +24,7 @@ const maxBytes = 64 << 20
 /** Beyond a limit, drops the oldest responses. Each owner can use only its own responses. */
 export class ResponseStore {
   readonly #responses = new Map<string, StoredResponse>()
-  /** Finds the oldest responses. A new iterator would step over all that were dropped. */
+  /** Starts at the oldest response. Kept, because a new iterator would skip every dropped entry. */
   #oldest = this.#responses.entries()
   #bytes = 0
 

@@ -26,9 +26,9 @@ const f16Step = 64
 const bf16Step = 32
 
 /**
- * Uses BF16 if steps of F16 would leave many numbers over, see docs/inference.md. The rest of BF16
- * numbers takes less time than that of F16 numbers, but llama.cpp computes prompts without flash
- * attention in other steps.
+ * Uses BF16 if the length of a head leaves a large remainder after whole steps of F16, because BF16
+ * computes a remainder faster (docs/inference.md). Without flash attention, llama.cpp computes
+ * prompts in steps of another length.
  */
 export function chooseCpuAttention(
   { attention, embedding_length: length }: AttentionSizes,
