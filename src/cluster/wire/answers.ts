@@ -15,7 +15,7 @@ export function sealAnswer(
   limitBytes: number,
 ): readonly Buffer[] {
   const payload = encode(answer)
-  const header = { ...emptyHeader, epoch: nonce }
+  const header = { ...emptyHeader, scope: nonce }
   if (payload.length <= limitBytes) return [sealBytes(key, subject, header, payload)]
   const count = Math.ceil(payload.length / partBytes(limitBytes))
   return Array.from({ length: count }, (_, index) => {
@@ -45,8 +45,8 @@ export async function requestAnswer(
   let answer: unknown
   const addPart = (data: Uint8Array): boolean => {
     try {
-      const { epoch, number, acknowledged: count, payload } = open(toDriver, subject, data)
-      if (epoch !== nonce) return false
+      const { scope, number, acknowledged: count, payload } = open(toDriver, subject, data)
+      if (scope !== nonce) return false
       answer = payload
       if (number === 0) return true
       parts.set(number, payload as Uint8Array)
@@ -58,7 +58,7 @@ export async function requestAnswer(
       return false
     }
   }
-  const data = seal(toAgent, subject, { ...emptyHeader, epoch: nonce }, request)
+  const data = seal(toAgent, subject, { ...emptyHeader, scope: nonce }, request)
   await broker.requestAccepted(subject, data, timeoutMs, addPart)
   return answer
 }

@@ -11,8 +11,8 @@ import { protocolVersion, type SessionRun, toToken, toSessionUseId } from './sub
 
 /** The sender of a message, and the message's position among those of its sender. */
 export interface Header {
-  /** Identifies the link or the sender's start, or the request if the message is an answer. */
-  readonly epoch: number
+  /** What `number` counts within: a link, a start of the sender, or the answers to a request. */
+  readonly scope: number
   /**
    * The number of the message from this sender to this receiver, from 1; 0 if it is not numbered.
    */
@@ -22,23 +22,23 @@ export interface Header {
 }
 
 /** The header of a message that is not numbered. */
-export const emptyHeader: Header = Object.freeze({ epoch: 0, number: 0, acknowledged: 0 })
+export const emptyHeader: Header = Object.freeze({ scope: 0, number: 0, acknowledged: 0 })
 
 export interface OpenedMessage extends Header {
   readonly payload: unknown
 }
 
 /**
- * Creates a random epoch. It is not a time, because clocks may be set back, so such epochs have no
- * order.
+ * Creates a random number that identifies a start of an agent, a link or a use. It is not a time,
+ * because clocks may be set back, so such numbers have no order.
  */
-export const newEpoch = (): number => randomInt(1, 2 ** 48)
+export const newScope = (): number => randomInt(1, 2 ** 48)
 
 /**
- * Returns an epoch greater than `latest`, even if the clock was set back. The random part avoids
- * equal epochs.
+ * Returns the number of a driver's start: greater than `latest`, even if the clock was set back.
+ * The random part avoids equal numbers.
  */
-export const newDriverEpoch = (clock: Clock, latest: number): number =>
+export const newDriverStart = (clock: Clock, latest: number): number =>
   Math.max(clock.now() * 1000, latest + 1) + randomInt(1000) / 1000
 
 /** Creates a nonce, which identifies a request. Answers to earlier requests have other nonces. */
@@ -122,17 +122,12 @@ export function seal(key: Key, subject: string, header: Header, payload: unknown
 export function sealBytes(key: Key, subject: string, header: Header, payload: Buffer): Buffer {
   const message = Buffer.allocUnsafe(payloadStart + payload.length)
   message[0] = protocolVersion
-  message.writeDoubleLE(header.epoch, headerStart)
+  message.writeDoubleLE(header.scope, headerStart)
   message.writeDoubleLE(header.number, headerStart + 8)
   message.writeDoubleLE(header.acknowledged, headerStart + 16)
   payload.copy(message, payloadStart)
   sign(key, subject, message).copy(message, macStart)
   return message
-}
-
-/** Replaces the signature of a message that was signed with another key. */
-export function replaceSignature(key: Key, subject: string, message: Buffer): void {
-  sign(key, subject, message).copy(message, macStart)
 }
 
 /**
@@ -150,14 +145,14 @@ export function open(key: Key, subject: string, data: Uint8Array): OpenedMessage
   if (version !== protocolVersion) {
     throw new VersionMismatchError(protocolVersion, version, readAnnouncedName(message))
   }
-  const epoch = message.readDoubleLE(headerStart)
+  const scope = message.readDoubleLE(headerStart)
   const number = message.readDoubleLE(headerStart + 8)
   const acknowledged = message.readDoubleLE(headerStart + 16)
   if (![number, acknowledged].every((one) => Number.isSafeInteger(one) && one >= 0)) {
     throw new RefusedMessageError('its number is not an integer from 0')
   }
   try {
-    return { epoch, number, acknowledged, payload: decode(message.subarray(payloadStart)) }
+    return { scope, number, acknowledged, payload: decode(message.subarray(payloadStart)) }
   } catch {
     throw new RefusedMessageError('it cannot be decoded')
   }
@@ -167,18 +162,18 @@ export function open(key: Key, subject: string, data: Uint8Array): OpenedMessage
  * Reads a header without checking the signature, because the sender may have another token. Returns
  * `null` if the bytes are not a numbered message of this version.
  */
-export function readHeader(data: Uint8Array): Pick<Header, 'epoch' | 'number'> | null {
+export function readHeader(data: Uint8Array): Pick<Header, 'scope' | 'number'> | null {
   const message = Buffer.from(data.buffer, data.byteOffset, data.byteLength)
   if (message.length < payloadStart || message[0] !== protocolVersion) return null
-  const epoch = message.readDoubleLE(headerStart)
+  const scope = message.readDoubleLE(headerStart)
   const number = message.readDoubleLE(headerStart + 8)
-  return epoch > 0 && Number.isSafeInteger(number) && number > 0 ? { epoch, number } : null
+  return scope > 0 && Number.isSafeInteger(number) && number > 0 ? { scope, number } : null
 }
 
 /** Whether the message is an answer to the request with this nonce and is signed with the key. */
 export function isAnswerTo(nonce: number, key: Key, subject: string, answer: Uint8Array): boolean {
   try {
-    return open(key, subject, answer).epoch === nonce
+    return open(key, subject, answer).scope === nonce
   } catch {
     return false
   }

@@ -49,9 +49,15 @@ export interface NodeFacts {
 const sessionUse = { sessionId: text, backend: text }
 const sessionRun = { ...sessionUse, run: text }
 const attempt = { uid: text, attempt: count }
-const agentStart = { name: text, epoch: number }
-const reference = check<readonly [uid: string, attempt: number]>(
-  (value) => Array.isArray(value) && value.length === 2 && text(value[0]) && count(value[1]),
+/** One start of an agent's process, identified by a random number. */
+const agentStart = { name: text, start: number }
+/** `driverStart` is omitted for attempts of the driver's current start. */
+const reference = check<readonly [uid: string, attempt: number, driverStart?: number]>(
+  (value) =>
+    Array.isArray(value) &&
+    (value.length === 2 || (value.length === 3 && number(value[2]))) &&
+    text(value[0]) &&
+    count(value[1]),
 )
 const capacity = { cores: count, gpus: count, memoryMb: amount }
 const facts = fieldsOf<NodeFacts>({ ...capacity, labels: record(text) })
@@ -76,7 +82,12 @@ const priorityRange = fields({
   /** The highest priority of all waiting jobs. */
   highest: priorityBound,
 })
-const heldJob = fields({ ...attempt, beganMs: nullable(number), workerId: nullable(text) })
+const heldJob = fields({
+  ...attempt,
+  driverStart: number,
+  beganMs: nullable(number),
+  workerId: nullable(text),
+})
 const notAllowed = fields({ message: text, hint: text })
 
 const sentJob = {
@@ -84,15 +95,21 @@ const sentJob = {
   index: count,
   ...attempt,
 }
-const start = fields({
+/** What an agent says about an attempt. */
+const reportedJob = {
   ...sentJob,
+  /** The start of the driver that sent the attempt; omitted for the start of the message. */
+  driverStart: optional(number),
+}
+const start = fields({
+  ...reportedJob,
   atMs: number,
   workerId: text,
   /** The files on the node that receive the program's output. */
   files: optional(fields({ stdoutPath: optional(text), stderrPath: optional(text) })),
 })
 const returnedJob = fields({
-  ...sentJob,
+  ...reportedJob,
   /** Set if the agent's rules forbid the job. The driver must not send it to the agent again. */
   notAllowed: optional(notAllowed),
 })
@@ -227,7 +244,7 @@ const outcome = check<Outcome>((value) => {
 })
 /** The result of an attempt. Times are by the clock of the agent's machine. */
 const result = fields({
-  ...sentJob,
+  ...reportedJob,
   beganMs: nullable(number),
   atMs: number,
   workerId: nullable(text),
@@ -247,9 +264,8 @@ const completions = fieldsOf<WireCompletions>({
   workers: nullable(list(count)),
   values: nullable(array),
 })
-const eventsMark = { link: number, number: count }
-/** The events and starts in a message from an agent to a driver. The starts precede the events. */
-const reportedEvents = fields({ ...eventsMark, starts: list(start), events: list(event) })
+/** Events and starts that no driver has acknowledged. The starts precede the events. */
+const reportedEvents = fields({ starts: list(start), events: list(event) })
 
 const announcement = {
   ...agentStart,
@@ -281,25 +297,30 @@ const forms = {
   /** Asks whether an agent responds. The answer contains the time of the agent's clock. */
   ping: {},
   /** Times are by the agent's monotonic clock. */
-  pong: { epoch: number, receivedMs: number, sentMs: number },
-  /**
-   * Requests the nonce that the next `attach` must contain. The answer also has the higher of two
-   * epochs: that of the latest driver of `use`, and that of the driver that closed `run`.
-   */
-  challenge: { use: optional(fields(sessionUse)), run: optional(text) },
+  pong: { start: number, receivedMs: number, sentMs: number },
+  /** Requests the nonce that the next `attach` must contain, and what the agent knows of `use`. */
+  challenge: { use: optional(fields(sessionUse)) },
   challenged: {
     nonce: number,
-    /** The epoch of the latest start of the driver that the agent knows; 0 if it knows none. */
-    latestStart: optional(number),
+    /** The latest run of the session; `null` if the agent knows none. It may have been closed. */
+    run: nullable(text),
+    /** The latest start of a driver of that run; 0 if the agent knows none. */
+    latestStart: number,
   },
-  /** Sent when a driver begins to use an agent for a session. */
+  /** The reconciliation: what the driver has, and the request for what the agent has. */
   attach: {
     ...sessionRun,
     /** The nonce of the answer to `challenge`. A replayed attach is refused because of it. */
     nonce: number,
-    epoch: number,
-    /** Identifies the messages that follow. Each attach numbers its messages from 1. */
+    driverStart: number,
+    /** Identifies the messages that follow, which are numbered from 1 in each direction. */
     link: number,
+    /** The last message that this start of the driver applied on its previous link; 0 if none. */
+    applied: count,
+    /** The last `use` of the agent that this start of the driver knows; 0 if it knows none. */
+    use: number,
+    /** The last message with results of `use` that this start of the driver has taken. */
+    taken: count,
     /** How long tasks continue after the last message of the driver. */
     ownerTtlSeconds: number,
     /** How long the broker keeps task results. */
@@ -310,20 +331,18 @@ const forms = {
     folder: text,
   },
   attached: {
-    epoch: number,
+    start: number,
     offer,
-    /** Attempts that the agent already holds, from an earlier driver or before a disconnect. */
+    /** Attempts that have not ended. Of earlier starts of the driver: only those that have begun. */
     held: list(heldJob),
     /** Identifies the session on this agent until the agent ends the session. */
-    endsEpoch: number,
-    /** How many messages with results were sent. */
-    endMessages: count,
-    /** The numbers of those messages with results that are not recorded yet. */
-    unrecorded: list(atLeast(1)),
+    use: number,
+    /** How many messages of the new link are repeated ones of earlier links. They come first. */
+    resent: count,
   },
   refused: { code: text, message: text },
   /** Sent when a session stops using an agent. Answered when the agent has removed the session. */
-  detach: { ...sessionRun, epoch: number, reason: text },
+  detach: { ...sessionRun, driverStart: number, reason: text },
   /** `isSuperseded`: whether a later start of the session uses the agent. */
   detached: { isSuperseded: flag },
   /** Requests a `ResourceSample`. The answer to the first and to the last request is `null`. */
@@ -340,13 +359,6 @@ const forms = {
     hasIdle: flag,
     /** How many agents the session uses. */
     agents: count,
-    /** Whether the session's stream exists, as far as the driver knows. A server may lose it. */
-    hasStream: flag,
-    /**
-     * How many streams were lost, as far as the driver knows. When it grows, agents resend unstored
-     * results.
-     */
-    lostStreams: count,
     /** Whether the store is full. If so, agents remove recorded results. */
     needsRoom: flag,
   },
@@ -359,43 +371,39 @@ const forms = {
    * values. Results in the `lost` messages can never be recorded.
    */
   recorded: { through: count, taken: count, lost: optional(list(count)) },
-  /** Asks for messages with results that were sent but are missing in the stream. */
-  missing: { from: count, to: count },
+  /** Asks for a value that the store has lost: that of the message with this number of results. */
+  restore: { number: count },
+  /** Not numbered. Sent at intervals if something is not acknowledged, in either direction. */
+  idle: {
+    /** The number of the last message of the link that the sender has sent. */
+    sent: count,
+    /** Whether messages of the link are missing or were lost, so that a new link is needed. */
+    isBroken: flag,
+  },
   report: {
     offer,
     starts: list(start),
     returned: list(returnedJob),
     events: list(event),
     lostBundles: list(text),
-    /** The number of messages with results that the agent has sent to this session's stream. */
-    endMessages: count,
     /** Whether the store is full and the agent found nothing to remove there. */
     needsRoom: flag,
   },
-  /** Results, stored in the session's stream. Numbering continues when another driver attaches. */
+  /** Results, stored in the session's stream. */
   ends: {
     agent: text,
+    use: number,
+    /** The number of the message among those with results of this use. Links do not change it. */
+    number: atLeast(1),
+    /** The start of the driver that sent the attempts, unless a result has its own. */
+    driverStart: number,
     /** The agent's current `Offer.ahead`. */
     ahead: count,
     completions,
     ends: list(result),
-    /** The last unconfirmed message with events, which the driver must process first. */
-    events: optional(fields(eventsMark)),
     /** Events whose arrival is not confirmed. Only sent by an agent that is closing. */
     reports: optional(list(reportedEvents)),
   },
-}
-
-/** A note about an agent that a session uses. Stored in the stream, with the driver's epoch. */
-const agentNote = {
-  ...agentStart,
-  /** `left`: the agent holds no jobs. `missing`: it is unknown what it held. */
-  state: oneOf('used', 'left', 'missing'),
-  /** Only in notes that the agent itself wrote: its `endsEpoch` for the session that it ended. */
-  endsEpoch: optional(number),
-  lost: optional(list(fields({ ...attempt, message: text }))),
-  /** Attempts that the agent may have begun. Their tasks were moved to other agents. */
-  moved: optional(list(reference)),
 }
 
 type Kinds = keyof typeof forms
@@ -413,7 +421,7 @@ export type Detached = Message<'detached'>
 /** A request to an agent. Requests are not part of a session's ordered messages. */
 export type AgentRequest = Message<'ping' | 'challenge' | 'attach' | 'detach' | 'sample' | 'output'>
 /** A driver's messages to one agent. They are delivered in order. */
-export type DriverMessage = Message<'jobs' | 'cancel' | 'recall' | 'recorded' | 'missing'>
+export type DriverMessage = Message<'jobs' | 'cancel' | 'recall' | 'recorded' | 'restore'>
 /** An agent's messages to a driver. They are delivered in order. */
 export type AgentReport = Message<'report'>
 export type ResultsMessage = Message<'ends'>
@@ -427,18 +435,15 @@ export type WireFunctions = Value<typeof functions>
 export type WireJob = Value<typeof job>
 export type WireStart = Value<typeof start>
 export type SentJob = Fields<typeof sentJob>
+export type ReportedJob = Fields<typeof reportedJob>
 export type ReturnedJob = Value<typeof returnedJob>
 export type WireResult = Value<typeof result>
 /** An event as data, because its class may not exist in the driver's process. */
 export type WireEvent = Value<typeof event>
-export type EventsMark = Fields<typeof eventsMark>
 export type ReportedEvents = Value<typeof reportedEvents>
 export type JobReference = Value<typeof reference>
 /** One start of an agent's process. */
 export type AgentStart = Fields<typeof agentStart>
-export type AgentNote = Fields<typeof agentNote>
-/** An attempt that the driver reported as failed because its node was lost. */
-export type LostAttempt = NonNullable<AgentNote['lost']>[number]
 
 /** Returns the message if it has one of these kinds and the form of its kind. Otherwise throws. */
 export function expectMessage<Kind extends Kinds>(
@@ -450,12 +455,6 @@ export function expectMessage<Kind extends Kinds>(
   if (known === undefined) throw malformed('its kind is not known')
   expectForm(`${known}.`, forms[known], Object(payload) as object)
   return payload as Message<Kind>
-}
-
-/** Returns a note from a session's stream. Throws if it does not have the form of a note. */
-export function expectNote(payload: unknown): AgentNote {
-  expectForm('', agentNote, Object(payload) as object)
-  return payload as AgentNote
 }
 
 /** Returns a spec that a driver has stored. Throws if it does not have the form of a spec. */

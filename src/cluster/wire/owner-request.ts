@@ -58,6 +58,6 @@ export const createOwnerResponder =
   (message: BrokerMessage): void => {
     const { subject } = message
     const request = Buffer.from(message.data)
-    const epoch = request.length === 8 ? request.readDoubleLE() : 0
-    message.respond(seal(toDriver, subject, { ...emptyHeader, epoch }, owner))
+    const scope = request.length === 8 ? request.readDoubleLE() : 0
+    message.respond(seal(toDriver, subject, { ...emptyHeader, scope }, owner))
   }

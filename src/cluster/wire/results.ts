@@ -6,7 +6,7 @@ import { messageOf } from '../../foundation/errors.ts'
 import { toJsonValue } from '../../foundation/json-value.ts'
 import { ResultNotSerializableError } from '../../foundation/task-errors.ts'
 import { packCompletions, type WireCompletion } from './completions.ts'
-import type { ResultsMessage, ReportedEvents, WireResult } from './messages.ts'
+import type { ResultsMessage, WireResult } from './messages.ts'
 import { toPortable } from './portable.ts'
 
 /** A result. `WireCompletion` is its short form, used if the worker's id is the only fact. */
@@ -113,17 +113,4 @@ export function toShortError(error: ErrorRecord, causes = 1): ErrorRecord {
     fields: Object.fromEntries(fields.slice(0, maxFields)),
     ...(cause?.isError === true && causes > 0 ? { cause: toShortError(cause, causes - 1) } : {}),
   }
-}
-
-/** Splits events into two halves. Returns an empty array if there is only one event. */
-export function splitEvents(
-  reports: readonly ReportedEvents[],
-): readonly (readonly ReportedEvents[])[] {
-  const [first, second] = reports
-  if (first === undefined) return []
-  const middle = (second === undefined ? first.events.length : reports.length) >> 1
-  if (second !== undefined) return [reports.slice(0, middle), reports.slice(middle)]
-  const { events } = first
-  if (middle === 0) return []
-  return [events.slice(0, middle), events.slice(middle)].map((half) => [{ ...first, events: half }])
 }

@@ -53,8 +53,6 @@ export interface SessionSubjects {
   /** An agent's results of attempts, which are stored in the stream. */
   readonly agentResults: (agent: string) => string
   readonly allResults: string
-  /** The driver's notes of used agents, which are stored so that a later start finds the agents. */
-  readonly used: string
   /** The claims of drivers to own the session, which are stored in order. */
   readonly claim: string
   /** Where the driver answers ownership requests, by which a second driver detects the first. */
@@ -75,7 +73,7 @@ export const toOwnerSubject = (stream: string): string =>
 export function sessionSubjects(use: SessionUse): SessionSubjects {
   const token = toToken(toSessionUseId(use))
   const base = `${prefix}.session.${token}`
-  const [allResults, used, objects] = [`${base}.ends.*`, `${base}.used`, `${base}.objects`]
+  const [allResults, objects] = [`${base}.ends.*`, `${base}.objects`]
   const claim = `${base}.claim`
   return {
     heartbeat: `${base}.beat`,
@@ -84,13 +82,12 @@ export function sessionSubjects(use: SessionUse): SessionSubjects {
     fromAllAgents: `${base}.up.*`,
     agentResults: (agent) => `${base}.ends.${toToken(agent)}`,
     allResults,
-    used,
     claim,
     owner: `${base}.owner`,
     // Session ids contain no slash, so this token differs from that of every backend.
     sessionOwner: `${prefix}.session.${toToken(use.sessionId)}.owner`,
     objects,
     stream: streamPrefix + token,
-    stored: [allResults, used, claim, `${objects}.>`],
+    stored: [allResults, claim, `${objects}.>`],
   }
 }
