@@ -315,8 +315,8 @@ const forms = {
     driverStart: number,
     /** Identifies the messages that follow, which are numbered from 1 in each direction. */
     link: number,
-    /** The last message that this start of the driver applied on its previous link; 0 if none. */
-    applied: count,
+    /** The last link of this start of the driver, and the last message of it that was applied. */
+    applied: fields({ link: number, number: count }),
     /** The last `use` of the agent that this start of the driver knows; 0 if it knows none. */
     use: number,
     /** The last message with results of `use` that this start of the driver has taken. */
