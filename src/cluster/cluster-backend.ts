@@ -31,12 +31,12 @@ import {
   type ResolvedClusterOptions,
   resolveClusterOptions,
 } from './cluster-options.ts'
-import { AgentDirectory, type KnownAgent } from './driver/agent-directory.ts'
-import type { ClusterConnection, ClusterSettings } from './driver/cluster-connection.ts'
-import { DriverSession } from './driver/driver-session.ts'
+import { AgentDirectory, type KnownAgent } from './io/driver/agent-directory.ts'
+import type { ClusterConnection, ClusterSettings } from './io/driver/cluster-connection.ts'
+import { DriverSession } from './io/driver/driver-session.ts'
 import { HeldNodes, noHeldNodes } from './protocol/placement/held-nodes.ts'
 import { type ClusterLoad, mergeLoads } from './protocol/placement/placement-state.ts'
-import { removeExpiredSessions } from './driver/session-owner.ts'
+import { removeExpiredSessions } from './io/driver/session-owner.ts'
 import { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './local-cluster.ts'
 import { canRun, describeShortage } from '../tasks/resource-fit.ts'
 import { deriveKeys } from './wire/envelope.ts'
@@ -223,6 +223,7 @@ export class ClusterBackend implements Backend {
       ...this.#options,
       ...settings,
       use: { sessionId: session.id, backend: this.name },
+      session,
       listener,
       broker: this.#broker,
       directory: this.#directory,

@@ -5,8 +5,8 @@
 
 import type { BackendListener, Job, Notice, TaskReport } from '../../src/backends/backend.ts'
 import { TaggedJob } from '../../src/backends/job-tag.ts'
-import { AgentDirectory, type KnownAgent } from '../../src/cluster/driver/agent-directory.ts'
-import { DriverSession } from '../../src/cluster/driver/driver-session.ts'
+import { AgentDirectory, type KnownAgent } from '../../src/cluster/io/driver/agent-directory.ts'
+import { DriverSession } from '../../src/cluster/io/driver/driver-session.ts'
 import { noHeldNodes } from '../../src/cluster/protocol/placement/held-nodes.ts'
 import { deriveKeys } from '../../src/cluster/wire/envelope.ts'
 import { TaskMoved } from '../../src/events/library-events.ts'
@@ -100,6 +100,7 @@ export class SimulatedDriver {
   readonly #unsubmitted: TaskPlan[]
   #lines: Line[] = []
   #isFlushing = false
+  #flushed: (() => void)[] = []
   #isReleased = false
 
   constructor(options: SimulatedDriverOptions) {
@@ -113,9 +114,18 @@ export class SimulatedDriver {
     const keys = deriveKeys(token, null)
     const { lossSeconds } = options
     this.#directory = new AgentDirectory({ broker, keys, clock, log, lossSeconds })
+    this.#directory.listen({
+      agentJoined: ({ announcement: { name, start } }) => this.#noteNode(name, start),
+      agentDraining: ({ announcement: { name } }) => this.#noteNode(name, null),
+      agentLost: () => {},
+    })
+    const nodes = Array.from(record.nodes, ([nodeId, start]) => ({ nodeId, start }))
+    const begun = Promise.resolve(record.isStarted ? { nodes } : null)
+    record.isStarted = true
     this.#session = new DriverSession({
       ...options,
       use: { sessionId, backend: 'cluster' },
+      session: { begun, flushed: () => this.#waitForFlush() },
       listener: this.#createListener(),
       broker,
       directory: this.#directory,
@@ -175,6 +185,17 @@ export class SimulatedDriver {
     this.process.clock.after(random.between(0, 2 * pauseMs), () => this.#submitSome())
   }
 
+  /** Writes a line about a node that has joined, or has left. */
+  #noteNode(name: string, start: number | null): void {
+    const { nodes } = this.#options.record
+    this.#write(null, () => (start === null ? nodes.delete(name) : nodes.set(name, start)))
+  }
+
+  #waitForFlush(): Promise<void> {
+    if (this.#lines.length === 0) return Promise.resolve()
+    return new Promise((resolve) => this.#flushed.push(resolve))
+  }
+
   #createListener(): BackendListener {
     return {
       report: (job, report) => this.#handleReport(job, report),
@@ -186,6 +207,10 @@ export class SimulatedDriver {
     const { trace, executions, onViolation } = this.#options
     if (notice.kind === 'node-left') {
       trace(`${notice.nodeId} has left: ${notice.lost?.reason ?? 'it was drained'}`)
+      this.#noteNode(notice.nodeId, null)
+    } else if (notice.kind === 'node-joined') {
+      const found = this.#directory.find(notice.node.nodeId)
+      if (found !== undefined) this.#noteNode(notice.node.nodeId, found.announcement.start)
     } else if (notice.kind === 'event' && notice.type === TaskMoved) {
       const { tasks } = notice.fields as { readonly tasks: readonly string[] }
       trace(`moved: ${tasks.join(' ')}`)
@@ -292,6 +317,7 @@ export class SimulatedDriver {
       const jobs = lines.map(({ job }) => job).filter((job) => job !== null)
       if (jobs.length > 0) this.#session.recorded(jobs)
     }
+    for (const resolve of this.#flushed.splice(0)) resolve()
     this.#closeIfDone()
   }
 

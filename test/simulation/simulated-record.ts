@@ -11,6 +11,9 @@ interface RecordedTask {
 
 export class SimulatedRecord {
   readonly #tasks = new Map<string, RecordedTask>()
+  /** The agents that are there: those that have joined and not left. */
+  readonly nodes = new Map<string, number>()
+  isStarted = false
   isDiskFull = false
   lostLines = 0
 

@@ -1,174 +1,131 @@
-/** Which of an agent's messages with results have arrived, were passed on, and are recorded. */
+/** How far the results of an agent have arrived, were passed on and are recorded: three cursors. */
 
-import { NumberSet, type NumberRange } from './number-set.ts'
+import type { Job } from '../../backends/backend.ts'
+import { Fifo } from '../../runtime/fifo.ts'
 
-/** What an agent reports about its messages with results when a driver attaches to it. */
-export interface ResultsState {
-  /** Identifies the session on the agent, which numbers its messages up to `endMessages`. */
-  readonly endsEpoch: number
-  readonly endMessages: number
-  /** The numbers of the messages that the agent keeps, because no driver has recorded them. */
-  readonly unrecorded: readonly number[]
+/** A message with results. It settles when each of its results is recorded or never will be. */
+export interface ReceivedMessage {
+  readonly number: number
+  /** The number of results that have not settled. */
+  left: number
+  /** Whether the record has lost the line of one of the results. */
+  isLost: boolean
 }
 
-/** What the driver tells an agent about its messages with results. */
 export interface ResultsReport {
   /** All results of the messages up to this number are recorded, or will never be. */
   readonly through: number
-  /** All results of the messages up to this number were passed to the session. */
+  /** All results of the messages up to this number have arrived, with their values. */
   readonly taken: number
-  /** Messages up to `through` with a result that could not be recorded. */
+  /** Messages up to `through` with a result whose line in the record was lost. */
   readonly lost?: readonly number[]
 }
 
-/**
- * The number of later messages after which an unread message for an earlier start of the driver is
- * given up.
- */
-const maxLaterMessages = 1000
-/**
- * Above this total size, results are confirmed immediately, because an agent with a full store
- * begins no tasks.
- */
+/** Above this total size, results are confirmed immediately, because the agent keeps them. */
 const maxUnconfirmedBytes = 64 * 1024
 
+/** The results of one use of an agent. */
 export class AgentResults {
-  /** Identifies the session on the agent, which numbers its messages from 1 to `sent`. */
-  epoch = 0
-  /** The number of messages that the agent is known to have sent. */
-  sent = 0
-  /** Messages that have arrived, over any link to this start of the agent. */
-  #received = new NumberSet()
-  /** Messages whose results, including their values, were passed to the session. */
-  readonly #delivered = new NumberSet()
-  readonly #recorded = new NumberSet()
-  /** Messages with unrecordable results that were not reported to the agent yet. */
+  readonly #unsettled = new Fifo<ReceivedMessage>()
+  /** The messages whose values are still being read from the broker's store. */
+  readonly #reading = new Set<number>()
+  #arrived = 0
+  #recorded = 0
   #lost: number[] = []
-  /**
-   * Messages for an earlier start of the driver that refer to stored objects. The objects were not
-   * read, so the agent must keep them.
-   */
-  readonly #unread = new Set<number>()
-  #reportedRecorded = 0
-  #reportedDelivered = 0
-  #unreportedBytes = 0
-  #earlierThrough = 0
-  #expectedThrough = 0
-  #missingThrough = 0
+  #confirmed: ResultsReport = { through: 0, taken: 0 }
+  #unconfirmedBytes = 0
 
-  /**
-   * `received` has the numbers of the messages that have arrived. `unread` has those whose objects
-   * were not read. `isFirst` is `true` if this start of the driver has not used this session of the
-   * agent before.
-   */
-  attach(
-    received: NumberSet,
-    { endsEpoch, endMessages, unrecorded }: ResultsState,
-    isFirst: boolean,
-    unread: ReadonlySet<number> = new Set(),
-  ): void {
-    this.#received = received
-    this.epoch = endsEpoch
-    this.sent = endMessages
-    this.#earlierThrough = isFirst ? endMessages : 0
-    received.addRange({ from: 1, to: endMessages }, unrecorded)
-    const missing = new Set(unrecorded)
-    // A message that the agent sent after its answer may arrive before the answer.
-    const kept = [...unread].filter(
-      (number) => received.has(number) && (number > endMessages || missing.has(number)),
-    )
-    for (const number of kept) this.keepUnread(number)
-    this.#delivered.addAll(received)
-    this.#recorded.addAll(received, kept)
-    const first = unrecorded.reduce((min, number) => Math.min(min, number), endMessages + 1)
-    this.#reportedRecorded = first - 1
-    this.#reportedDelivered = first - 1
-    this.#missingThrough = endMessages
-    this.#expectedThrough = endMessages
+  /** The number of the last message that has arrived. Messages arrive in order. */
+  get arrived(): number {
+    return this.#arrived
   }
 
-  isFromEarlierStart(number: number): boolean {
-    return number <= this.#earlierThrough
+  /** Adds a message. Returns `null` if it has arrived before. */
+  add(number: number, results: number, bytes: number): ReceivedMessage | null {
+    if (number <= this.#arrived) return null
+    this.#arrived = number
+    this.#unconfirmedBytes += bytes
+    const message = { number, left: results, isLost: false }
+    this.#unsettled.push(message)
+    return message
   }
 
-  /** Whether results for an earlier start of the driver have not arrived. */
-  get isMissingEarlier(): boolean {
-    return this.#received.through < this.#earlierThrough
+  beginReading({ number }: ReceivedMessage): void {
+    this.#reading.add(number)
   }
 
-  /**
-   * Whether messages are missing that the agent had sent before the previous call. Later messages
-   * may still be in transit.
-   */
-  isMissing(): boolean {
-    this.#missingThrough = this.#expectedThrough
-    this.#expectedThrough = this.sent
-    return this.missing !== null
-  }
-
-  /** The messages that the agent must send again; `null` if none is missing. */
-  get missing(): NumberRange | null {
-    const from = this.#received.through + 1
-    return from > this.#missingThrough ? null : { from, to: this.#missingThrough }
-  }
-
-  /** Marks a message whose results, including their values, were passed to the session. */
-  markDelivered(number: number, bytes: number): void {
-    this.#delivered.add(number)
-    this.#unreportedBytes += bytes
-  }
-
-  markRecorded(number: number): void {
-    this.#recorded.add(number)
-  }
-
-  /** Marks a message whose results could not be recorded. Only the stream keeps it. */
-  markLost(number: number): void {
-    this.#lost.push(number)
-    this.#recorded.add(number)
-  }
-
-  /** Marks a message of which no result will be recorded anymore. */
-  markSettled(number: number): void {
-    this.#delivered.add(number)
-    this.#recorded.add(number)
-  }
-
-  /**
-   * Marks a message that refers to objects. The agent keeps it until the task of the result is
-   * recorded.
-   */
-  keepUnread(number: number): void {
-    this.#delivered.add(number)
-    this.#unread.add(number)
-  }
-
-  isUnread(number: number): boolean {
-    return this.#unread.has(number)
-  }
-
-  /** Gives up unread messages whose tasks were not submitted again for a long time. */
-  giveUpUnread(): void {
-    for (const number of this.#unread) {
-      if (this.sent <= Math.max(number, this.#earlierThrough) + maxLaterMessages) continue
-      this.#unread.delete(number)
-      this.markSettled(number)
-    }
+  endReading({ number }: ReceivedMessage): void {
+    this.#reading.delete(number)
   }
 
   get isReportUrgent(): boolean {
-    return this.#unreportedBytes > maxUnconfirmedBytes
+    return this.#unconfirmedBytes > maxUnconfirmedBytes
+  }
+
+  /** A new link begins: the agent may have missed the latest report. */
+  repeatReport(): void {
+    this.#confirmed = { through: 0, taken: 0 }
   }
 
   /** Returns what the agent was not told yet; `null` if there is nothing. */
   takeReport(): ResultsReport | null {
-    const [through, taken] = [this.#recorded.through, this.#delivered.through]
-    this.#unreportedBytes = 0
-    if (through <= this.#reportedRecorded && taken <= this.#reportedDelivered) return null
-    this.#reportedRecorded = through
-    this.#reportedDelivered = taken
+    this.#unconfirmedBytes = 0
+    for (let next = this.#unsettled.peek(); next?.left === 0; next = this.#unsettled.peek()) {
+      this.#unsettled.shift()
+      this.#recorded = next.number
+      if (next.isLost) this.#lost.push(next.number)
+    }
+    const taken = this.#reading.size === 0 ? this.#arrived : Math.min(...this.#reading) - 1
+    const through = this.#recorded
+    if (through === this.#confirmed.through && taken === this.#confirmed.taken) return null
+    this.#confirmed = { through, taken }
     const lost = this.#lost
     this.#lost = []
     return { through, taken, ...(lost.length === 0 ? {} : { lost }) }
+  }
+}
+
+/** Results that were reported in succession and come from the same message, or from no message. */
+interface ReportRun {
+  readonly message: ReceivedMessage | null
+  readonly jobs: Job[]
+  settled: number
+}
+
+/**
+ * Finds the messages whose results are recorded. Sessions confirm jobs in the order of their
+ * results, and skip jobs whose lines in the record were lost.
+ */
+export class RecordedResults {
+  readonly #runs = new Fifo<ReportRun>()
+  #last: ReportRun | null = null
+
+  /** `message` is `null` if the result came without a message. */
+  markReported(message: ReceivedMessage | null, job: Job): void {
+    const last = this.#last
+    if (last !== null && last.message === message && last.settled < last.jobs.length) {
+      last.jobs.push(job)
+      return
+    }
+    this.#last = { message, jobs: [job], settled: 0 }
+    this.#runs.push(this.#last)
+  }
+
+  /**
+   * Marks the results of jobs as recorded. Those of jobs that were reported earlier, but not
+   * confirmed, are lost.
+   */
+  markRecorded(jobs: readonly Job[]): void {
+    for (const job of jobs) {
+      for (let run = this.#runs.peek(); run !== undefined; run = this.#runs.peek()) {
+        const isRecorded = run.jobs[run.settled++] === job
+        if (run.settled === run.jobs.length) this.#runs.shift()
+        if (run.message !== null) {
+          run.message.isLost ||= !isRecorded
+          run.message.left--
+        }
+        if (isRecorded) break
+      }
+    }
   }
 }

@@ -28,7 +28,7 @@ import { type HeldView, noHeldNodes } from './placement/held-nodes.ts'
 import { toRunningRequest } from './placement/job-group.ts'
 import type { PlacementTimes } from './placement/late-jobs.ts'
 import { Placement } from './placement/placement.ts'
-import { type ReceivedMessage, RecordedMessages } from './recorded-messages.ts'
+import { type ReceivedMessage, RecordedResults } from './agent-results.ts'
 
 /** Times are by the agent's clock. `atMs` is set if the result has arrived as well. */
 interface ReportedStart {
@@ -65,7 +65,9 @@ const maxMoves = 3
 
 export class DriverJobs {
   readonly placement: Placement<DriverJob>
-  readonly recorded = new RecordedMessages()
+  readonly recorded = new RecordedResults()
+  /** This start of the driver; 0 before the session is claimed. */
+  driverStart = 0
   readonly refusals = new AgentRefusals()
   readonly held: HeldView
   /**
@@ -140,12 +142,16 @@ export class DriverJobs {
   }
 
   /**
-   * Finds a job by the attempt number that agents use; `null` if it has ended. `index` is only a
+   * Finds a job by what identifies its attempt at agents; `null` if it has ended. `index` is only a
    * hint.
    */
-  find(index: number, uid: string, wireAttempt: number): DriverJob | null {
+  find(index: number, uid: string, wireAttempt: number, driverStart: number): DriverJob | null {
     const one = this.#table.find(index, uid)
-    return one?.wireAttempt === wireAttempt ? one : null
+    return one?.wireAttempt === wireAttempt && one.driverStart === driverStart ? one : null
+  }
+
+  findByUid(uid: string): DriverJob | null {
+    return this.#table.find(-1, uid) ?? null
   }
 
   findEntry(job: Job): DriverJob | null {
@@ -169,6 +175,7 @@ export class DriverJobs {
     return waiting
   }
 
+  /** Continues with the attempt of an earlier start of the driver, or the one after it. */
   continueAtAttempt(one: DriverJob, attempt: number, uncounted: number): void {
     const number = attempt - (this.#skippedNumbers.get(one.uid) ?? 0)
     one.wireAttempt = attempt
@@ -187,16 +194,19 @@ export class DriverJobs {
 
   assign(one: DriverJob, agent: RemoteAgent, nowMs: number): void {
     one.agent = agent
+    one.driverStart = this.driverStart
     one.sinceMs = nowMs
     agent.jobs.add(one)
     if (one.group === null || --one.group.unplacedCount > 0) return
     one.group.onPlaced(one.group.jobs.map((member) => member.agent?.name ?? ''))
   }
 
-  adopt(one: DriverJob, agent: RemoteAgent): void {
+  /** Takes over an attempt that an earlier start of the driver has sent to the agent. */
+  adopt(one: DriverJob, agent: RemoteAgent, driverStart: number): void {
     this.placement.addRunning(agent.name, one)
     // The time when the job was sent is unknown.
     this.assign(one, agent, -Infinity)
+    one.driverStart = driverStart
   }
 
   /**
@@ -206,8 +216,8 @@ export class DriverJobs {
   acceptReturned(agent: RemoteAgent, returned: readonly ReturnedJob[]): boolean {
     let hasRefused = false
     const accepted: DriverJob[] = []
-    for (const { index, uid, attempt, notAllowed } of returned) {
-      const one = this.find(index, uid, attempt)
+    for (const { index, uid, attempt, driverStart = this.driverStart, notAllowed } of returned) {
+      const one = this.find(index, uid, attempt, driverStart)
       if (one?.agent !== agent) continue
       if (notAllowed !== undefined) {
         this.refusals.add(agent.name, one.spec, notAllowed)
@@ -276,18 +286,11 @@ export class DriverJobs {
 
   /** Queues jobs of a lost node again, with new attempt numbers, because the node may come back. */
   move(jobs: readonly DriverJob[]): void {
-    for (const one of jobs) this.renumber(one, 1)
+    for (const one of jobs) {
+      this.#skippedNumbers.set(one.uid, (this.#skippedNumbers.get(one.uid) ?? 0) + 1)
+      one.wireAttempt++
+    }
     this.requeue(jobs)
-  }
-
-  /** Skips attempt numbers that agents may have used without the session's knowledge. */
-  renumber(one: DriverJob, by: number): void {
-    this.skipNumbers(one.uid, by)
-    one.wireAttempt += by
-  }
-
-  skipNumbers(uid: string, by: number): void {
-    if (by > 0) this.#skippedNumbers.set(uid, (this.#skippedNumbers.get(uid) ?? 0) + by)
   }
 
   /** Detaches jobs that had begun on a lost node. Their failures are reported a little later. */
@@ -318,7 +321,8 @@ export class DriverJobs {
     const { agent } = one
     if (agent === null) return
     agent.jobs.delete(one)
-    this.placement.release(agent.name, one)
+    // A restarted agent has the name of its predecessor.
+    if (this.#agents.get(agent.name) === agent) this.placement.release(agent.name, one)
     one.agent = null
   }
 
@@ -354,12 +358,13 @@ export class DriverJobs {
     }
     // The session does not confirm the jobs of a group.
     if (one.group === null) this.recorded.markReported(message, one.job)
-    else if (message !== null) this.recorded.markDropped(message)
+    else if (message !== null) message.left--
     this.#report(one, report)
   }
 
+  /** Drops the result of an attempt that was given up, or whose task has ended. */
   drop(nodeId: string, uid: string, attempt: number, message: ReceivedMessage | null): void {
-    if (message !== null) this.recorded.markDropped(message)
+    if (message !== null) message.left--
     this.#listener.notice(toEventNotice(StaleResult, { attempt }, { taskId: uid, nodeId }))
   }
 

@@ -4,9 +4,10 @@ import type { ContinuedAttempt, Job } from '../../backends/backend.ts'
 import { type Indexed, IndexedSet } from '../../runtime/indexed-set.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { NumberedJob } from '../wire/job-batches.ts'
-import type { Announcement, AgentStart, JobReference } from '../wire/messages.ts'
+import type { AgentStart, Announcement, JobReference, Offer } from '../wire/messages.ts'
 import { AgentResults } from './agent-results.ts'
 import type { ClockOffset } from './clock-offset.ts'
+import type { Link } from './link.ts'
 import type { JobGroup } from './placement/job-group.ts'
 import type { Exclusion } from './placement/placement-node.ts'
 import type { PlacedJob } from './placement/shapes.ts'
@@ -15,52 +16,79 @@ import type { PlacedJob } from './placement/shapes.ts'
 export interface AnnouncedAgent {
   readonly announcement: Announcement
   readonly offset: ClockOffset
+  readonly lastHeardMs: number
 }
 
-/** A start of an agent, from when the driver attaches to it until it is lost. */
+/**
+ * `new`: never attached. `attaching`: an attach was requested. `resending`: the agent has answered
+ * and repeats what was not applied. `attached`: everything of earlier links has arrived. `lost`:
+ * its last results are being read.
+ */
+export type AgentState = 'new' | 'attaching' | 'resending' | 'attached' | 'lost'
+
+/** A start of an agent, from when it joins until it is lost. */
 export class RemoteAgent implements AgentStart {
+  readonly known: AnnouncedAgent
   readonly name: string
-  readonly epoch: number
+  readonly start: number
   readonly jobs = new IndexedSet<DriverJob>()
+  state: AgentState = 'new'
+  link: Link | null = null
+  /** The last link that was attached, and the last message of it that was applied. */
+  applied = { link: 0, number: 0 }
+  /** Numbered messages that arrived before the answer to the attach request. */
+  early: (() => void)[] = []
+  /** How many messages of the link repeat earlier ones. */
+  resent = 0
+  /** The agent's part of the session; 0 before the first answer. */
+  use = 0
   readonly results = new AgentResults()
-  isAttached = false
-  /** Whether all results that the agent had for an earlier start of the driver have arrived. */
-  hasReportedEarlier = false
-  isLost = false
+  offer: Offer = { cores: 0, gpus: 0, memoryMb: 0, ahead: 0 }
+  /** Whether the placement has the agent as a node. */
+  isPlaced = false
+  /** Whether the record names the agent, so that a returned driver would miss it. */
+  isRecorded = false
+  /** Jobs that the agent did not list when it answered. Their results may be among the resent. */
+  unlisted: DriverJob[] = []
   /** The uids of tasks that were running when the agent closed. */
   readonly abandoned: string[] = []
-  readonly #announced: AnnouncedAgent
+  /** Why the agent is lost, if it is. */
+  lossReason = ''
   readonly #onCancel: () => void
   #cancels = new Map<string, JobReference[]>()
 
   /** `onCancel` is called when there are cancels to send, after there were none. */
-  constructor(announced: AnnouncedAgent, onCancel: () => void) {
-    this.#announced = announced
+  constructor(known: AnnouncedAgent, onCancel: () => void) {
+    this.known = known
     this.#onCancel = onCancel
-    this.name = announced.announcement.name
-    this.epoch = announced.announcement.epoch
+    this.name = known.announcement.name
+    this.start = known.announcement.start
   }
 
   get announcement(): Announcement {
-    return this.#announced.announcement
+    return this.known.announcement
   }
 
   get offset(): ClockOffset {
-    return this.#announced.offset
+    return this.known.offset
   }
 
-  /** Cancels a job. All cancels of a turn of the event loop are sent together. */
+  /** Whether everything that the agent held for earlier starts of the driver is known. */
+  get hasReportedEarlier(): boolean {
+    return this.isPlaced
+  }
+
   cancel(job: JobReference, reason: string): void {
     const jobs = this.#cancels.get(reason)
     if (jobs === undefined) this.#cancels.set(reason, [job])
     else jobs.push(job)
-    if (this.#cancels.size === 1 && jobs === undefined) this.#onCancel()
+    if (jobs === undefined && this.#cancels.size === 1) this.#onCancel()
   }
 
   /** Returns the cancels that were not sent yet, by reason. */
   takeCancels(): ReadonlyMap<string, readonly JobReference[]> {
     const cancels = this.#cancels
-    this.#cancels = new Map()
+    if (cancels.size > 0) this.#cancels = new Map()
     return cancels
   }
 
@@ -70,9 +98,16 @@ export class RemoteAgent implements AgentStart {
       .toArray()
       .filter(({ isStarted, sinceMs, group }) => !isStarted && sinceMs < beforeMs && !group)
       .slice(-max)
-      .map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
+      .map(toReference)
   }
 }
+
+/** How messages to agents name an attempt. */
+export const toReference = ({ uid, wireAttempt, driverStart }: DriverJob): JobReference => [
+  uid,
+  wireAttempt,
+  driverStart,
+]
 
 export interface GroupOptions {
   /** The number of jobs that each node gets; `null` for any number. */
@@ -105,8 +140,12 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   exclusion: Exclusion | null = null
   /** The jobs that must begin together with this one. None of them is placed again alone. */
   readonly group: DriverJobGroup | null
-  /** The attempt number for agents. It also counts attempts of the driver's earlier starts. */
+  /** The attempt number for agents. It also counts moves, and is unique with `driverStart`. */
   wireAttempt: number
+  /** The start of the driver that has sent the attempt. An earlier one if it was continued. */
+  driverStart = 0
+  /** Whether data of the job is being stored, before the job can be sent to its agent. */
+  isUnsent = false
   continued: ContinuedAttempt | null = null
   agent: RemoteAgent | null = null
   readonly submittedMs: number

@@ -302,9 +302,9 @@ const forms = {
   challenge: { use: optional(fields(sessionUse)) },
   challenged: {
     nonce: number,
-    /** The latest run of the session; `null` if the agent knows none. It may have been closed. */
+    /** The run of which the agent has a part; `null` if it has none. */
     run: nullable(text),
-    /** The latest start of a driver of that run; 0 if the agent knows none. */
+    /** The latest start of a driver that the agent knows, also of closed runs; 0 if none. */
     latestStart: number,
   },
   /** The reconciliation: what the driver has, and the request for what the agent has. */

@@ -7,7 +7,7 @@
 import { resolve } from 'node:path'
 import type { AttemptFacts, Job, TaskReport } from '../../backends/backend.ts'
 import type { CapturedOutput } from '../../backends/local/programs/protocol.ts'
-import type { ClusterConnection } from '../../cluster/driver/cluster-connection.ts'
+import type { ClusterConnection } from '../../cluster/io/driver/cluster-connection.ts'
 import type { ResultReport } from '../../cluster/wire/results.ts'
 import { type Clock, readMoment } from '../../foundation/clock.ts'
 import { BackendError, TimeoutError, TuttiError } from '../../foundation/errors.ts'

@@ -5,7 +5,7 @@
 
 import type { BackendListener, Job, NodeCapacity, Notice, Refusal } from '../../backends/backend.ts'
 import type { TaskReport } from '../../backends/backend.ts'
-import type { ClusterConnection } from '../../cluster/driver/cluster-connection.ts'
+import type { ClusterConnection } from '../../cluster/io/driver/cluster-connection.ts'
 import { allocationLabel } from '../../cluster/protocol/placement/job-group.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { describeNode, maxRanks } from '../../tasks/resource-fit.ts'

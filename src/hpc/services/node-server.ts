@@ -4,7 +4,7 @@
 
 import type { Job, TaskReport } from '../../backends/backend.ts'
 import { TaggedJob } from '../../backends/job-tag.ts'
-import type { ClusterConnection } from '../../cluster/driver/cluster-connection.ts'
+import type { ClusterConnection } from '../../cluster/io/driver/cluster-connection.ts'
 import type { ResultReport } from '../../cluster/wire/results.ts'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf, StateError, TuttiError } from '../../foundation/errors.ts'

@@ -3,7 +3,7 @@
 import { randomUUID } from 'node:crypto'
 import type { BackendListener, NodeCapacity } from '../../backends/backend.ts'
 import type { ClusterBackend } from '../../cluster/cluster-backend.ts'
-import type { ClusterConnection } from '../../cluster/driver/cluster-connection.ts'
+import type { ClusterConnection } from '../../cluster/io/driver/cluster-connection.ts'
 import type { HeldAmounts } from '../../cluster/protocol/placement/held-nodes.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { StateError, ValueError } from '../../foundation/errors.ts'

@@ -1,41 +1,55 @@
 /** Fails jobs that no agent can run, because none has joined or none allows them. */
 
-import type { DriverJob } from '../protocol/remote-agent.ts'
-import type { Clock } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
 import { noRules, refuseByKind, rulesHint } from '../wire/agent-rules.ts'
 import { type NodeFacts, type NotAllowed, maxSilenceMs } from '../wire/messages.ts'
-import type { AgentDirectory, KnownAgent } from './agent-directory.ts'
-import type { ClusterSettings } from './cluster-connection.ts'
-import type { DriverJobs } from '../protocol/driver-jobs.ts'
-import { findUnplaceable, toResourceRequest } from '../protocol/placement/placement-state.ts'
 import { canRun, describeRequest, missingResource } from '../../tasks/resource-fit.ts'
+import type { DriverJobs } from './driver-jobs.ts'
+import { findUnplaceable, toResourceRequest } from './placement/placement-state.ts'
+import type { AnnouncedAgent, DriverJob } from './remote-agent.ts'
 
-export interface NoAgentOptions extends Pick<ClusterSettings, 'explainNoAgent'> {
-  readonly secondsLeft?: ClusterSettings['secondsLeft']
-  readonly clock: Clock
+/** The agents that this process knows, whether the session uses them or not. */
+export interface KnownAgents {
+  readonly agents: readonly AnnouncedAgent[]
+  /** Agents that have left or were lost. */
+  readonly gone: readonly (Pick<AnnouncedAgent, 'announcement'> & { readonly leftMs: number })[]
+  /** Why agents that announce themselves cannot be used. */
+  readonly unusable: readonly BackendError[]
+  /** By this time, all agents have been heard that were there when the connection was made. */
+  readonly allHeardMs: number
+  find(name: string): AnnouncedAgent | undefined
+}
+
+export interface UnplaceableJobsOptions {
+  /**
+   * Returns why no suitable agent will ever join; `null` if one may still join. If there is no such
+   * function, jobs wait for `agentTimeoutSeconds`.
+   */
+  readonly explainNoAgent: ((resources: ResourceRequest) => BackendError | null) | null
+  /** How long tasks can still run on a node. */
+  readonly secondsLeft?: (node?: string) => number
   readonly url: string
   readonly agentTimeoutSeconds: number
 }
 
-export class NoAgentWatch {
+export class UnplaceableJobs {
   readonly #jobs: DriverJobs
-  readonly #directory: AgentDirectory
-  readonly #options: NoAgentOptions
+  readonly #known: KnownAgents
+  readonly #options: UnplaceableJobsOptions
   readonly #timeoutMs: number
   /** By shape (jobs with equal requests): since when no agent fits, and when the first job came. */
   readonly #waits = new Map<string, { readonly sinceMs: number; readonly firstMs: number }>()
-  #isCheckScheduled = false
 
-  constructor(jobs: DriverJobs, directory: AgentDirectory, options: NoAgentOptions) {
+  constructor(jobs: DriverJobs, known: KnownAgents, options: UnplaceableJobsOptions) {
     this.#jobs = jobs
-    this.#directory = directory
+    this.#known = known
     this.#options = options
     this.#timeoutMs = options.agentTimeoutSeconds * 1000
   }
 
-  failUnplaceable(nowMs: number): void {
+  /** Called at intervals, and when an agent has refused a job. */
+  fail(nowMs: number): void {
     const { explainNoAgent, secondsLeft } = this.#options
     // Without `explainNoAgent`, ignores the remaining time of nodes, which may be extended.
     const limit = explainNoAgent === null ? undefined : secondsLeft
@@ -58,11 +72,7 @@ export class NoAgentWatch {
    * Fails jobs that all suitable agents refuse. Returns `false` while another agent may allow them.
    */
   #failRefused(name: string, refusing: readonly string[], nowMs: number): boolean {
-    const leftMs = this.#directory.allHeardMs - nowMs
-    if (leftMs > 0) {
-      this.#scheduleCheck(leftMs)
-      return false
-    }
+    if (this.#known.allHeardMs > nowMs) return false
     const { placement, refusals } = this.#jobs
     const all = placement.removeShape(name)
     // All jobs of a shape have the same requests, so it is enough to check one.
@@ -71,7 +81,7 @@ export class NoAgentWatch {
     const remaining: DriverJob[] = []
     for (const one of all) {
       const reasons = refusing.map((agent) => {
-        const rules = this.#directory.find(agent)?.announcement ?? noRules
+        const rules = this.#known.find(agent)?.announcement ?? noRules
         return refusals.find(agent, one.spec) ?? refuseByKind(agent, rules, one.spec)
       })
       const known = reasons.filter((reason) => reason !== null)
@@ -87,17 +97,6 @@ export class NoAgentWatch {
       this.#jobs.end(one, { kind: 'fail', error: notAllowedError(reasons), isFinal: true }, null)
     }
     return !isOpen
-  }
-
-  #scheduleCheck(afterMs: number): void {
-    if (this.#isCheckScheduled) return
-    this.#isCheckScheduled = true
-    const { clock } = this.#options
-    const check = (): void => {
-      this.#isCheckScheduled = false
-      this.failUnplaceable(clock.monotonicMs())
-    }
-    clock.after(afterMs, check, { background: true })
   }
 
   /** Fails jobs that no agent will ever run. Checks each job, because run times may differ. */
@@ -124,7 +123,7 @@ export class NoAgentWatch {
 
   /** Whether the job may be allowed by an agent that is not used yet or is being restarted. */
   #couldBeAllowed({ spec }: DriverJob, refusing: readonly string[], nowMs: number): boolean {
-    const { agents, gone } = this.#directory
+    const { agents, gone } = this.#known
     const sinceMs = nowMs - this.#timeoutMs
     const others = [...agents, ...gone.filter(({ leftMs }) => leftMs > sinceMs)]
     const { refusals } = this.#jobs
@@ -165,7 +164,7 @@ export class NoAgentWatch {
     const { url, agentTimeoutSeconds } = this.#options
     const wanted = describeRequest(spec.resources)
     const text = `no agent with ${wanted} came to ${url} within ${agentTimeoutSeconds} s`
-    const cause = this.#directory.unusable[0]
+    const cause = this.#known.unusable[0]
     return new BackendError(`${text}${found}`, {
       code: 'NoAgentError',
       hint: `Start one: npx tutti agent --connect ${url} --token-file FILE`,
@@ -174,7 +173,7 @@ export class NoAgentWatch {
   }
 
   #describeAgents(request: ResourceRequest, nowMs: number): string {
-    const { agents, unusable } = this.#directory
+    const { agents, unusable } = this.#known
     const agentTexts = agents.map((agent) => {
       const { name, facts } = agent.announcement
       const free = this.#jobs.held.without(name, facts)
@@ -200,7 +199,7 @@ function joinFirst(texts: readonly string[]): string {
 }
 
 function describeProblem(
-  { announcement: { state, facts }, lastHeardMs }: KnownAgent,
+  { announcement: { state, facts }, lastHeardMs }: AnnouncedAgent,
   free: NodeFacts,
   request: ResourceRequest,
   nowMs: number,

@@ -3,7 +3,7 @@
  * as much as many jobs.
  */
 
-import type { Clock } from '../../foundation/clock.ts'
+import type { Clock } from '../../../foundation/clock.ts'
 
 /** The minimum size of a part. Many jobs are submitted in parts, one per turn of the event loop. */
 const minPartSize = 200

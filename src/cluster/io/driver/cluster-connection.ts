@@ -1,9 +1,9 @@
 /** The extended interface of the cluster backend, for backends that are built on top of it. */
 
-import type { Connection, Job } from '../../backends/backend.ts'
-import type { BackendError } from '../../foundation/errors.ts'
-import type { ResourceRequest } from '../../tasks/resources.ts'
-import type { GroupOptions } from '../protocol/remote-agent.ts'
+import type { Connection, Job } from '../../../backends/backend.ts'
+import type { BackendError } from '../../../foundation/errors.ts'
+import type { ResourceRequest } from '../../../tasks/resources.ts'
+import type { GroupOptions } from '../../protocol/remote-agent.ts'
 
 /** Settings from the backend that is built on `ClusterBackend`, besides the options of users. */
 export interface ClusterSettings {

@@ -1,12 +1,12 @@
 /** The agents of a cluster, as known to a driver: connected, silent and lost ones. */
 
-import type { Clock } from '../../foundation/clock.ts'
-import { BackendError, messageOf } from '../../foundation/errors.ts'
-import type { Log } from '../../foundation/log.ts'
-import { poll } from '../../runtime/retry.ts'
-import { SilenceWatch, type WatchedProcess } from '../../runtime/silence-watch.ts'
-import type { Broker } from '../broker/broker.ts'
-import { requestAnswer } from '../wire/answers.ts'
+import type { Clock } from '../../../foundation/clock.ts'
+import { BackendError, messageOf } from '../../../foundation/errors.ts'
+import type { Log } from '../../../foundation/log.ts'
+import { poll } from '../../../runtime/retry.ts'
+import { SilenceWatch, type WatchedProcess } from '../../../runtime/silence-watch.ts'
+import type { Broker } from '../../broker/broker.ts'
+import { requestAnswer } from '../../wire/answers.ts'
 import {
   type Keys,
   newNonce,
@@ -17,20 +17,20 @@ import {
   seal,
   VersionMismatchError,
   WrongSignatureError,
-} from '../wire/envelope.ts'
+} from '../../wire/envelope.ts'
 import {
   type AgentRequest,
   type Announcement,
   expectMessage,
   type WatcherReport,
-} from '../wire/messages.ts'
+} from '../../wire/messages.ts'
 import {
   agentSubject,
   announcementSubject,
   discoverySubject,
   watcherSubject,
-} from '../wire/subjects.ts'
-import { ClockOffset } from '../protocol/clock-offset.ts'
+} from '../../wire/subjects.ts'
+import { ClockOffset } from '../../protocol/clock-offset.ts'
 
 export interface KnownAgent {
   readonly announcement: Announcement
@@ -83,12 +83,12 @@ export class AgentDirectory {
   readonly #options: DirectoryOptions
   /** Agents that were reported to listeners, by name. */
   readonly #agents = new Map<string, TrackedAgent>()
-  /** Agents that have announced themselves but have not answered a ping yet, by epoch. */
+  /** Agents that have announced themselves but have not answered a ping yet, by start. */
   readonly #candidates = new Map<number, TrackedAgent>()
   readonly #listeners = new Set<DirectoryListener>()
   readonly #unsubscribe: (() => void)[]
   readonly #silence: SilenceWatch<TrackedAgent>
-  /** The epochs of agents that have exited or were replaced by another agent of the same name. */
+  /** The starts of agents that have exited or were replaced by another agent of the same name. */
   readonly #ended = new Set<number>()
   readonly #gone = new Map<string, GoneAgent>()
   readonly #silent = new Map<string, WatcherReport>()
@@ -195,7 +195,7 @@ export class AgentDirectory {
       this.#removeAgent(agent, processGoneReason)
     }
     for (const { announcement } of this.#candidates.values()) {
-      if (announcement.name === name) this.#ignoreEpoch(announcement.epoch)
+      if (announcement.name === name) this.#ignoreStart(announcement.start)
     }
   }
 
@@ -203,7 +203,7 @@ export class AgentDirectory {
     const { broker, keys } = this.#options
     this.#discovery = newNonce()
     this.#silent.clear()
-    const header = { ...emptyHeader, epoch: this.#discovery }
+    const header = { ...emptyHeader, scope: this.#discovery }
     broker.publish(discoverySubject, seal(keys.toAgent, discoverySubject, header, null))
   }
 
@@ -234,10 +234,10 @@ export class AgentDirectory {
     const opened = this.#open(subject, data)
     if (opened === null) return
     const announcement = expectMessage(opened.payload, 'announcement')
-    const { name, epoch, state } = announcement
-    if (this.#ended.has(epoch)) return
+    const { name, start, state } = announcement
+    if (this.#ended.has(start)) return
     const named = this.#agents.get(name)
-    const agent = named?.announcement.epoch === epoch ? named : this.#candidates.get(epoch)
+    const agent = named?.announcement.start === start ? named : this.#candidates.get(start)
     if (agent === undefined) {
       if (state === 'gone') return
       this.#joinOnAnswer(announcement, opened.number).catch(this.#refuse)
@@ -249,7 +249,7 @@ export class AgentDirectory {
     const previousState = agent.announcement.state
     agent.announcement = announcement
     if (agent !== named) {
-      if (state === 'gone') this.#ignoreEpoch(epoch)
+      if (state === 'gone') this.#ignoreStart(start)
       return
     }
     agent.lastHeardMs = this.#options.clock.monotonicMs()
@@ -262,15 +262,15 @@ export class AgentDirectory {
     const opened = this.#open(subject, data)
     if (opened === null) return
     const report = expectMessage(opened.payload, 'watcher-report')
-    const { name, epoch } = report.agent
+    const { name, start } = report.agent
     if (report.state === 'silent') {
       // Ignores an answer to an earlier request: another client may have copied and resent it.
-      if (opened.epoch === this.#discovery) this.#silent.set(name, report)
+      if (opened.scope === this.#discovery) this.#silent.set(name, report)
       return
     }
     const agent = this.#agents.get(name)
-    if (agent?.announcement.epoch === epoch) this.#removeAgent(agent, processGoneReason)
-    else this.#ignoreEpoch(epoch)
+    if (agent?.announcement.start === start) this.#removeAgent(agent, processGoneReason)
+    else this.#ignoreStart(start)
   }
 
   #open(subject: string, data: Uint8Array): OpenedMessage | null {
@@ -292,11 +292,11 @@ export class AgentDirectory {
       silentMs: 0,
       isPinged: false,
     }
-    const { name, epoch } = announcement
-    this.#candidates.set(epoch, agent)
+    const { name, start } = announcement
+    this.#candidates.set(start, agent)
     const hasAnswered = await this.#ping(agent)
     // In the meantime, the agent may have exited.
-    const isCandidate = this.#candidates.delete(epoch)
+    const isCandidate = this.#candidates.delete(start)
     if (!hasAnswered || !isCandidate || this.#isClosed) return
     const last = this.#agents.get(name)
     if (last !== undefined) this.#removeAgent(last, restartedReason)
@@ -313,19 +313,19 @@ export class AgentDirectory {
 
   #removeAgent(agent: TrackedAgent, reason: string): void {
     const { announcement } = agent
-    const { name, epoch, state } = announcement
+    const { name, start, state } = announcement
     this.#agents.delete(name)
     const hasExited = state === 'gone' || reason === processGoneReason || reason === restartedReason
-    if (hasExited) this.#ignoreEpoch(epoch)
+    if (hasExited) this.#ignoreStart(start)
     deleteOldest(this.#gone)
     this.#gone.set(name, { announcement, leftMs: this.#options.clock.monotonicMs(), reason })
     for (const listener of this.#listeners) listener.agentLost(agent, reason)
   }
 
-  #ignoreEpoch(epoch: number): void {
-    this.#candidates.delete(epoch)
+  #ignoreStart(start: number): void {
+    this.#candidates.delete(start)
     deleteOldest(this.#ended)
-    this.#ended.add(epoch)
+    this.#ended.add(start)
   }
 
   async #ping(agent: TrackedAgent): Promise<boolean> {
@@ -337,7 +337,7 @@ export class AgentDirectory {
     try {
       const { name } = agent.announcement
       const pong = expectMessage(await this.request(name, { kind: 'ping' }, timeoutMs), 'pong')
-      if (pong.epoch !== agent.announcement.epoch) return false
+      if (pong.start !== agent.announcement.start) return false
       const nowMs = clock.monotonicMs()
       agent.lastHeardMs = nowMs
       this.#silence.recordActivity(agent)

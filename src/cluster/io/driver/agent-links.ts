@@ -1,0 +1,257 @@
+/** Exchanges the messages of a driver's session with its agents, and reads what they have stored. */
+
+import type { Clock } from '../../../foundation/clock.ts'
+import { BackendError, messageOf } from '../../../foundation/errors.ts'
+import type { Log } from '../../../foundation/log.ts'
+import { retry } from '../../../runtime/retry.ts'
+import type { Broker, StreamPosition } from '../../broker/broker.ts'
+import type {
+  AttachRequest,
+  DriverInstruction,
+  DriverStimulus,
+  StoredParts,
+} from '../../protocol/driver-interface.ts'
+import type { RemoteAgent } from '../../protocol/remote-agent.ts'
+import { decode, encode } from '../../wire/codec.ts'
+import { open, seal, sealBytes } from '../../wire/envelope.ts'
+import { encodeReferences, payloadLimit, type ReferenceMessage } from '../../wire/job-batches.ts'
+import {
+  type Attach,
+  type DriverMessage,
+  expectMessage,
+  type Heartbeat,
+  isErrorRecord,
+  isOutput,
+  type JobReference,
+  type ResultsMessage,
+} from '../../wire/messages.ts'
+import type { SessionUse } from '../../wire/subjects.ts'
+import type { AgentDirectory, KnownAgent } from './agent-directory.ts'
+import type { SessionData } from './session-data.ts'
+
+export interface AgentLinksOptions {
+  readonly use: SessionUse
+  readonly data: SessionData
+  readonly broker: Broker
+  readonly directory: AgentDirectory
+  readonly clock: Clock
+  readonly log: Log
+  readonly times: Pick<Attach, 'ownerTtlSeconds' | 'resultTtlSeconds' | 'agentTimeoutSeconds'>
+  readonly tell: (stimulus: DriverStimulus) => void
+  readonly onFailed: (error: unknown) => void
+}
+
+const requestTimeoutMs = 5000
+/** How many times to try to read the stream. The server may be restarting. */
+const maxReadAttempts = 5
+const readDelayMs = 200
+/** Longer cancel reasons are cut for the agent. The session keeps the whole reason. */
+const maxReasonLength = 1000
+const messageKinds = ['report', 'ends', 'idle'] as const
+
+export class AgentLinks {
+  readonly #options: AgentLinksOptions
+  /** By subject: the names of agents. */
+  readonly #senders = new Map<string, string>()
+  #position: StreamPosition | null = null
+  #beats = 0
+  #refusedMessages = 0
+
+  constructor(options: AgentLinksOptions) {
+    this.#options = options
+  }
+
+  add({ announcement: { name } }: KnownAgent): void {
+    const { subjects } = this.#options.data
+    this.#senders.set(subjects.fromAgent(name), name)
+    this.#senders.set(subjects.agentResults(name), name)
+  }
+
+  /** Returns a function that ends the subscriptions. `onMessage` is called after each message. */
+  subscribe(onMessage: () => void): () => void {
+    const { broker, data } = this.#options
+    const { allResults, fromAllAgents } = data.subjects
+    const stops = [allResults, fromAllAgents].map((all) =>
+      broker.subscribe(all, ({ subject, data: bytes }) => {
+        this.#receive(subject, bytes)
+        onMessage()
+      }),
+    )
+    return () => {
+      for (const stop of stops) stop()
+    }
+  }
+
+  #receive(subject: string, data: Uint8Array): void {
+    const agent = this.#senders.get(subject)
+    if (agent === undefined) return
+    try {
+      const { payload: decoded, ...header } = open(this.#options.data.keys.toDriver, subject, data)
+      const payload = expectMessage(decoded, ...messageKinds)
+      this.#options.tell({
+        kind: 'message',
+        agent,
+        message: { header, payload, size: data.length },
+      })
+    } catch (error) {
+      this.#refuse(error)
+    }
+  }
+
+  #refuse(error: unknown): void {
+    if (this.#refusedMessages++ > 0) return
+    const text = `a message of an agent was refused: ${messageOf(error)}; further ones are counted`
+    this.#options.log.warn('MessageRefused', text)
+  }
+
+  carryOut(instruction: DriverInstruction): void {
+    const { onFailed } = this.#options
+    switch (instruction.kind) {
+      case 'attach':
+        return void this.#attach(instruction.agent, instruction.request).catch(onFailed)
+      case 'send cancel': {
+        const reason = instruction.reason.slice(0, maxReasonLength)
+        const toMessage: ReferenceMessage = (jobs) => ({ kind: 'cancel', jobs, reason })
+        return this.#sendReferences(instruction.agent, instruction.jobs, toMessage)
+      }
+      case 'send recall':
+        return this.#sendReferences(instruction.agent, instruction.jobs, (jobs) => ({
+          kind: 'recall',
+          jobs,
+        }))
+      case 'send recorded':
+        return this.#post(instruction.agent, { kind: 'recorded', ...instruction.report })
+      case 'send restore':
+        return this.#post(instruction.agent, { kind: 'restore', number: instruction.number })
+      case 'send idle': {
+        const { agent, header, message } = instruction
+        return this.#publish(agent, seal(this.#key, this.#subject(agent), header, message))
+      }
+      case 'send beat':
+        return this.#sendBeat(instruction.beat)
+      case 'read results':
+        return void this.#readResults(instruction.agent).catch(onFailed)
+      case 'read parts':
+        return void this.#readParts(instruction.parts).catch(onFailed)
+      case 'fail':
+        return onFailed(instruction.error)
+      default:
+    }
+  }
+
+  /** Sends a numbered message, unless a new link is being made: it would not be received. */
+  send(agent: RemoteAgent, payload: Buffer): void {
+    const { link, state } = agent
+    if (link === null || state === 'attaching' || state === 'lost') return
+    const header = link.nextHeader(this.#options.clock.monotonicMs())
+    this.#publish(agent, sealBytes(this.#key, this.#subject(agent), header, payload))
+  }
+
+  get #key() {
+    return this.#options.data.keys.toAgent
+  }
+
+  #subject({ name }: RemoteAgent): string {
+    return this.#options.data.subjects.toAgent(name)
+  }
+
+  #publish(agent: RemoteAgent, data: Buffer): void {
+    this.#options.broker.publish(this.#subject(agent), data)
+  }
+
+  #post(agent: RemoteAgent, message: DriverMessage): void {
+    this.send(agent, encode(message))
+  }
+
+  #sendReferences(
+    agent: RemoteAgent,
+    jobs: readonly JobReference[],
+    toMessage: ReferenceMessage,
+  ): void {
+    const limitBytes = payloadLimit(this.#options.broker.maxPayload)
+    for (const payload of encodeReferences(jobs, limitBytes, toMessage)) this.send(agent, payload)
+  }
+
+  #sendBeat(beat: Heartbeat): void {
+    const { broker, data } = this.#options
+    const { heartbeat } = data.subjects
+    const header = { scope: data.driverStart, number: ++this.#beats, acknowledged: 0 }
+    broker.publish(heartbeat, seal(this.#key, heartbeat, header, beat))
+  }
+
+  async #attach({ name }: RemoteAgent, request: AttachRequest): Promise<void> {
+    const { directory, use, data, times, tell, onFailed } = this.#options
+    const { link } = request
+    const challenge = { kind: 'challenge', use } as const
+    try {
+      const challenged = await directory.request(name, challenge, requestTimeoutMs)
+      const { nonce } = expectMessage(challenged, 'challenged')
+      const run = { ...use, run: data.run, folder: process.cwd() }
+      const attach = { kind: 'attach', nonce, ...run, ...times, ...request } as const
+      const attached = await directory.request(name, attach, requestTimeoutMs)
+      const answer = expectMessage(attached, 'attached', 'refused')
+      if (answer.kind === 'attached') return tell({ kind: 'attached', link, answer })
+      const error = new BackendError(answer.message, { code: answer.code })
+      if (answer.code === 'SessionInUseError') onFailed(error)
+      tell({ kind: 'not attached', link, problem: answer.message })
+    } catch (error) {
+      tell({ kind: 'not attached', link, problem: messageOf(error) })
+    }
+  }
+
+  /** If the stream cannot be read, its results count as lost. */
+  async #readResults(agent: RemoteAgent | null): Promise<void> {
+    const { data, clock, log, tell, broker } = this.#options
+    const { stream, allResults, agentResults } = data.subjects
+    const subject = agent === null ? allResults : agentResults(agent.name)
+    const after = agent === null ? this.#position : null
+    const messages: ResultsMessage[] = []
+    const read = async (): Promise<void> => {
+      const found = await broker.store.read(stream, subject, after)
+      if (agent === null) this.#position = found.position
+      for (const one of found.messages) {
+        try {
+          const { payload } = open(data.keys.toDriver, one.subject, one.data)
+          messages.push(expectMessage(payload, 'ends'))
+        } catch (error) {
+          this.#refuse(error)
+        }
+      }
+    }
+    const mayRetry = (): boolean => !data.objects.closed.aborted
+    try {
+      const policy = { delayMs: readDelayMs, maxAttempts: maxReadAttempts }
+      await retry(policy, read, { clock, mayRetry })
+    } catch (error) {
+      const what = agent === null ? 'earlier results' : `results of agent "${agent.name}"`
+      const text = `${what} cannot be read: ${messageOf(error)}`
+      if (mayRetry()) log.warn('StreamUnreadable', text)
+    }
+    tell({ kind: 'stored results', agent, messages })
+  }
+
+  async #readParts(parts: StoredParts): Promise<void> {
+    const { outcome, outputObject, errorObject, ...end } = parts.end
+    const { tell } = this.#options
+    const value = outcome.kind === 'complete-large' ? await this.#readObject(outcome.object) : null
+    if (outcome.kind === 'complete-large' && value === null) {
+      return tell({ kind: 'parts read', parts, isLost: true })
+    }
+    const output = outputObject === undefined ? null : await this.#readObject(outputObject)
+    const stored = errorObject === undefined ? null : await this.#readObject(errorObject)
+    const facts =
+      output !== null && isOutput(output.value) ? { ...end.facts, ...output.value } : end.facts
+    const error = stored !== null && isErrorRecord(stored.value) ? { error: stored.value } : {}
+    const whole =
+      value === null
+        ? { ...outcome, ...(outcome.kind === 'fail' ? error : {}) }
+        : ({ kind: 'complete', value: value.value } as const)
+    const read = { ...parts, end: { ...end, facts, outcome: whole as typeof outcome } }
+    tell({ kind: 'parts read', parts: read, isLost: false })
+  }
+
+  async #readObject(name: string): Promise<{ readonly value: unknown } | null> {
+    const found = await this.#options.data.objects.readAndDelete(name).catch(() => null)
+    return found === null ? null : { value: decode(found) }
+  }
+}

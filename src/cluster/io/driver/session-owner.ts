@@ -1,0 +1,264 @@
+/**
+ * Ensures that a session has only one driver process at a time. A later one replaces an earlier one
+ * that no longer answers.
+ */
+
+import type { Clock } from '../../../foundation/clock.ts'
+import { BackendError } from '../../../foundation/errors.ts'
+import { poll } from '../../../runtime/retry.ts'
+import { type Broker, type BrokerMessage, StoreFullError } from '../../broker/broker.ts'
+import type { SessionStream } from '../../broker/session-stream.ts'
+import { deriveKeys, type Keys, newDriverStart, emptyHeader, seal } from '../../wire/envelope.ts'
+import { expectMessage, maxSilenceMs, type Message } from '../../wire/messages.ts'
+import {
+  createOwnerResponder,
+  type Owner,
+  requestOwner,
+  type OwnerReply,
+  processId,
+} from '../../wire/owner-request.ts'
+import {
+  newRunId,
+  toOwnerSubject,
+  type SessionSubjects,
+  type SessionUse,
+  streamPrefix,
+} from '../../wire/subjects.ts'
+import type { AgentDirectory, KnownAgent } from './agent-directory.ts'
+
+const retryDelayMs = 500
+
+/** The maximum number of requests to a driver that does not answer. It may be busy or suspended. */
+const maxRequests = 3
+
+/** Asks again if a subscriber does not answer, because it may be busy. */
+async function requestOwnerRepeatedly(
+  broker: Broker,
+  subject: string,
+  cluster: Keys,
+  requests = maxRequests,
+): Promise<OwnerReply> {
+  for (let asked = 1; ; asked++) {
+    const reply = await requestOwner(broker, subject, cluster, maxSilenceMs)
+    if (reply.owner !== null || reply.answer === 'nobody' || asked === requests) return reply
+  }
+}
+
+async function expectNoOwner(options: OwnershipOptions, lastClaim: number): Promise<void> {
+  const { broker, subjects, cluster, use } = options
+  // A suspended driver does not answer and is replaced. If nobody has claimed the session, one
+  // request is enough.
+  const requests = lastClaim === 0 ? 1 : maxRequests
+  const [useReply, sessionReply] = await Promise.all(
+    [subjects.owner, subjects.sessionOwner].map((subject) =>
+      requestOwnerRepeatedly(broker, subject, cluster, requests),
+    ),
+  )
+  const isOwn = sessionReply?.owner?.process === processId
+  const owner = useReply?.owner ?? (isOwn ? null : sessionReply?.owner)
+  if (owner === null || owner === undefined) return
+  throw new BackendError(
+    `session "${use.sessionId}" is in use by another process, on backend "${owner.backend}"`,
+    {
+      code: 'SessionInUseError',
+      hint: 'Give this session another id, or wait until the other process has ended.',
+    },
+  )
+}
+
+export interface ClaimOptions {
+  readonly broker: Broker
+  readonly stream: SessionStream
+  readonly subjects: SessionSubjects
+  readonly directory: AgentDirectory
+  readonly use: SessionUse
+  readonly token: string
+  readonly clock: Clock
+  /** Whether this driver continues a run whose record it has. Otherwise it begins a new one. */
+  readonly isReturning: boolean
+  readonly isOpen: () => boolean
+  /** Called when the broker's store is full. Claiming is repeated until there is room. */
+  readonly onFull: (error: StoreFullError) => void
+  /** Called with the run before its stream is opened. */
+  readonly onRun: (run: string) => void
+}
+
+export interface ClaimedSession {
+  readonly run: string
+  /** The start of this driver. It is higher than all earlier ones that are known. */
+  readonly driverStart: number
+  /** Stops answering ownership requests. */
+  readonly stop: () => void
+}
+
+interface OwnershipOptions extends ClaimOptions {
+  readonly cluster: Keys
+}
+
+/**
+ * Makes this process the driver of the session, which answers ownership requests. Rejects with
+ * `SessionInUseError` if another process is the driver. Of several concurrent starts, one succeeds.
+ */
+export async function claimSession(given: ClaimOptions): Promise<ClaimedSession> {
+  const { clock, token, isReturning, onRun } = given
+  const options = { ...given, cluster: deriveKeys(token, null) }
+  const known = await requestKnownRun(options)
+  const newRun = isReturning ? (known.run ?? newRunId()) : newRunId()
+  onRun(newRun)
+  const claimOnce = async (): Promise<ClaimedSession | undefined> => {
+    const owned = await becomeOwner(options)
+    if (owned === undefined) return undefined
+    try {
+      const run = isReturning && known.run === null ? owned.label : newRun
+      onRun(run)
+      if (owned.label !== run) await replaceStream(options)
+      return { run, driverStart: newDriverStart(clock, known.latestStart), stop: owned.stop }
+    } catch (error) {
+      owned.stop()
+      throw error
+    }
+  }
+  return (await poll({ delayMs: retryDelayMs }, claimOnce, { clock })) as ClaimedSession
+}
+
+/** What agents know about the session: the run of the latest driver that they have a part of. */
+async function requestKnownRun({
+  directory,
+  use,
+}: ClaimOptions): Promise<{ readonly run: string | null; readonly latestStart: number }> {
+  const ask = async ({ announcement: { name } }: KnownAgent): Promise<Message<'challenged'>> => {
+    try {
+      const answer = await directory.request(name, { kind: 'challenge', use }, maxSilenceMs)
+      return expectMessage(answer, 'challenged')
+    } catch {
+      // An agent that knows a later start refuses the attach request of this driver.
+      return { kind: 'challenged', nonce: 0, run: null, latestStart: 0 }
+    }
+  }
+  const answers = await Promise.all(directory.agents.map(ask))
+  const latestStart = Math.max(0, ...answers.map((one) => one.latestStart))
+  const [latest] = answers
+    .filter(({ run }) => run !== null)
+    .toSorted((a, b) => b.latestStart - a.latestStart)
+  return { run: latest?.run ?? null, latestStart }
+}
+
+/**
+ * Tries to claim the session. Resolves with `undefined` if another process was faster, or if the
+ * store is full.
+ */
+async function becomeOwner(
+  options: OwnershipOptions,
+): Promise<{ readonly label: string; readonly stop: () => void } | undefined> {
+  const { broker, stream, subjects, isOpen, onFull } = options
+  const last = await broker.store.lastSequence(subjects.stream, subjects.claim)
+  await expectNoOwner(options, last)
+  const opened = await stream.open()
+  if (opened === null) throw new Error('it was closed')
+  try {
+    const stop = await writeClaim(options, last)
+    return stop === null ? undefined : { label: opened.label, stop }
+  } catch (error) {
+    if (!(error instanceof StoreFullError)) throw error
+    if (!isOpen()) {
+      if (opened.isCreated && last === 0) await broker.store.remove(subjects.stream)
+      throw error
+    }
+    onFull(error)
+    return undefined
+  }
+}
+
+/** Replaces the stream of another run. This process has claimed the session in it. */
+async function replaceStream({
+  broker,
+  stream,
+  subjects,
+  cluster,
+  use,
+}: OwnershipOptions): Promise<void> {
+  await broker.store.remove(subjects.stream)
+  await stream.open()
+  const owner = { process: processId, backend: use.backend }
+  const claim = seal(cluster.toDriver, subjects.claim, emptyHeader, owner)
+  await broker.store.appendAfter(subjects.claim, claim, 0)
+}
+
+/** Whether another process answers for the session. */
+export async function hasOtherOwner({
+  broker,
+  subjects,
+  token,
+}: Pick<ClaimOptions, 'broker' | 'subjects' | 'token'>): Promise<boolean> {
+  const isOther = ({ process }: Owner): boolean => process !== processId
+  const cluster = deriveKeys(token, null)
+  const { answer } = await requestOwner(broker, subjects.owner, cluster, maxSilenceMs, isOther)
+  return answer === 'signed'
+}
+
+/**
+ * Ensures that the stream is that of the run, after the server was away. It may have another one if
+ * an older store was restored. Resolves with `false` if another process owns the session.
+ */
+export async function restoreStream(
+  options: Pick<ClaimOptions, 'broker' | 'subjects' | 'token' | 'stream'>,
+  run: string,
+): Promise<boolean> {
+  const { broker, subjects, stream } = options
+  if (await hasOtherOwner(options)) return false
+  const found = await broker.store.findStream(subjects.stream, subjects.claim)
+  if (found === null || found.label === run) return true
+  await broker.store.remove(subjects.stream)
+  await stream.open()
+  return true
+}
+
+/**
+ * Claims the session and answers ownership requests. Returns a function that stops the answers, or
+ * `null` if another process claimed the session first.
+ */
+async function writeClaim(
+  { broker, subjects, cluster, use }: OwnershipOptions,
+  last: number,
+): Promise<(() => void) | null> {
+  const owner = { process: processId, backend: use.backend }
+  const respond = createOwnerResponder(cluster, owner)
+  const claimed = Promise.withResolvers<boolean>()
+  // Subscribes before the claim is written, and answers requests after it is written.
+  const answerClaimed = (message: BrokerMessage): void => {
+    claimed.promise
+      .then((isOwner) => (isOwner ? respond(message) : undefined))
+      .catch(() => {
+        // The connection is closed.
+      })
+  }
+  const unsubscribes = [subjects.owner, subjects.sessionOwner].map((subject) =>
+    broker.subscribe(subject, answerClaimed),
+  )
+  const stop = (): void => {
+    for (const unsubscribe of unsubscribes) unsubscribe()
+  }
+  let isOwner = false
+  try {
+    const data = seal(cluster.toDriver, subjects.claim, emptyHeader, owner)
+    isOwner = await broker.store.appendAfter(subjects.claim, data, last)
+  } finally {
+    claimed.resolve(isOwner)
+    if (!isOwner) stop()
+  }
+  return isOwner ? stop : null
+}
+
+/** Removes streams whose driver died, and whose messages have all expired. */
+export async function removeExpiredSessions(
+  broker: Broker,
+  cluster: Keys,
+  nowSeconds: number,
+): Promise<void> {
+  const { store } = broker
+  for (const { name, messages, usedAt, maxAgeSeconds } of await store.listStreams(streamPrefix)) {
+    if (messages > 0 || nowSeconds - usedAt <= maxAgeSeconds) continue
+    const { answer } = await requestOwnerRepeatedly(broker, toOwnerSubject(name), cluster)
+    if (answer !== 'signed') await store.remove(name)
+  }
+}

@@ -1,0 +1,337 @@
+/**
+ * The driver of a session on a cluster as a state machine: what it is told goes in, what it wants
+ * to be done comes out. It neither waits nor reads a clock.
+ */
+
+import type { BackendListener, Job } from '../../backends/backend.ts'
+import { BackendError } from '../../foundation/errors.ts'
+import type { Moment } from '../../tasks/lifecycle.ts'
+import type { AgentReport, AgentStart } from '../wire/messages.ts'
+import type { DriverInstruction, DriverStimulus } from './driver-interface.ts'
+import { DriverJobs, type PlacementParts } from './driver-jobs.ts'
+import { type ClusterLoad, toLoad, toWaitingWork } from './placement/placement-state.ts'
+import { ReceivedResults } from './received-results.ts'
+import { type DriverJob, type RemoteAgent, toReference } from './remote-agent.ts'
+import { SessionAgents } from './session-agents.ts'
+import {
+  type KnownAgents,
+  UnplaceableJobs,
+  type UnplaceableJobsOptions,
+} from './unplaceable-jobs.ts'
+
+export interface DriverOptions
+  extends Omit<UnplaceableJobsOptions, 'secondsLeft'>, Omit<PlacementParts, 'agents'> {
+  readonly known: KnownAgents
+  readonly lossSeconds: number
+}
+
+/**
+ * `waiting`: not the owner of the session yet. `returning`: what earlier starts of the driver have
+ * left is not known yet. `closing`: every job ends canceled.
+ */
+type DriverState = 'waiting' | 'returning' | 'ready' | 'closing' | 'failed'
+
+export class Driver {
+  readonly #agents = new Map<string, RemoteAgent>()
+  readonly #jobs: DriverJobs
+  readonly #results: ReceivedResults
+  readonly #sessionAgents: SessionAgents
+  readonly #unplaceable: UnplaceableJobs
+  #instructions: DriverInstruction[] = []
+  #now: Moment = { monotonicMs: 0, wallSeconds: 0 }
+  #state: DriverState = 'waiting'
+  /** What a returning driver waits for. */
+  #awaited: 'stream' | 'agents' | 'stream again' = 'stream'
+  #isReturning = false
+  #needsRoom = false
+  #failure: Error | null = null
+  #closeReason = ''
+
+  constructor(options: DriverOptions) {
+    const instruct = (instruction: DriverInstruction): void => {
+      this.#instructions.push(instruction)
+    }
+    const listener: BackendListener = {
+      report: (job, report) => instruct({ kind: 'report', job, report }),
+      notice: (notice) => instruct({ kind: 'notice', notice }),
+    }
+    const agents = this.#agents
+    this.#jobs = new DriverJobs(listener, () => this.#now, { ...options, agents })
+    const jobs = this.#jobs
+    this.#results = new ReceivedResults({ jobs, listener, instruct })
+    this.#unplaceable = new UnplaceableJobs(jobs, options.known, options)
+    this.#sessionAgents = new SessionAgents({
+      jobs,
+      results: this.#results,
+      agents,
+      lossSeconds: options.lossSeconds,
+      instruct,
+      onChange: () => this.#continueWaiting(),
+      onReport: (agent, report) => this.#handleReport(agent, report),
+    })
+  }
+
+  get load(): ClusterLoad {
+    return toLoad(this.#jobs.placement)
+  }
+
+  /** The number of waiting jobs. */
+  get waiting(): number {
+    return this.#jobs.placement.waiting
+  }
+
+  /** The names of the agents with which the session has a part. */
+  get usedAgents(): readonly string[] {
+    return [...this.#agents.values()].filter(({ use }) => use !== 0).map(({ name }) => name)
+  }
+
+  find(job: Job): DriverJob | null {
+    return this.#jobs.findEntry(job)
+  }
+
+  /** The returned array is valid until the next call. Must not be called while it is called. */
+  advance(stimulus: DriverStimulus, now: Moment): readonly DriverInstruction[] {
+    this.#now = now
+    this.#instructions = []
+    this.#handle(stimulus)
+    return this.#instructions
+  }
+
+  #handle(stimulus: DriverStimulus): void {
+    const nowMs = this.#now.monotonicMs
+    const agents = this.#sessionAgents
+    switch (stimulus.kind) {
+      case 'message':
+        return agents.receive(stimulus.agent, stimulus.message, nowMs)
+      case 'submit':
+        return this.#submit(stimulus.jobs)
+      case 'submit together': {
+        const added = this.#jobs.addTogether(stimulus.jobs, stimulus.options, nowMs)
+        for (const one of added) this.#accept(one)
+        return this.#placeSoon()
+      }
+      case 'cancel':
+        return this.#cancel(stimulus.job, stimulus.reason)
+      case 'recorded':
+        return this.#jobs.recorded.markRecorded(stimulus.jobs)
+      case 'place':
+        return this.#placeJobs()
+      case 'turn':
+        return agents.sendCancels()
+      case 'tick':
+        return this.#tick()
+      case 'agent joined':
+        return agents.join(stimulus.agent, nowMs)
+      case 'agent draining':
+        return agents.drain(stimulus.agent)
+      case 'agent lost':
+        return agents.loseStart(stimulus.agent, stimulus.reason)
+      case 'attached':
+        return agents.handleAnswer(stimulus.link, stimulus.answer, nowMs)
+      case 'not attached':
+        return agents.handleProblem(stimulus.link, stimulus.problem)
+      case 'agent recorded':
+        return agents.handleRecorded(stimulus.agent, nowMs)
+      case 'parts read':
+        this.#results.handleParts(stimulus.parts, stimulus.isLost)
+        return this.#placeSoon()
+      default:
+        return this.#handleRare(stimulus)
+    }
+  }
+
+  #handleRare(stimulus: DriverStimulus): void {
+    switch (stimulus.kind) {
+      case 'claimed':
+        return this.#claim(stimulus.driverStart, stimulus.links, stimulus.earlier)
+      case 'stored results': {
+        const { agent, messages } = stimulus
+        if (agent === null) for (const one of messages) this.#results.addStored(one)
+        else {
+          for (const one of messages)
+            if (one.use === agent.use) this.#results.addMessage(agent, one, 0)
+        }
+        if (agent === null) return this.#handleStreamRead()
+        return this.#sessionAgents.finishLoss(agent)
+      }
+      case 'unsendable': {
+        const { one, error, isFinal } = stimulus
+        const final = isFinal ? ({ isFinal: true } as const) : {}
+        if (this.#jobs.has(one)) this.#jobs.end(one, { kind: 'fail', error, ...final }, null)
+        return
+      }
+      case 'reconnected':
+        return this.#sessionAgents.breakLinks(this.#now.monotonicMs)
+      case 'failed':
+        return this.#fail(stimulus.error)
+      case 'close':
+        return this.#close(stimulus.reason)
+      case 'closed':
+        return this.#endAll(stimulus.reason)
+    }
+  }
+
+  #submit(jobs: readonly Job[]): void {
+    const nowMs = this.#now.monotonicMs
+    for (const job of jobs) this.#accept(this.#jobs.add(job, nowMs))
+    this.#results.returned.reportMoved()
+    this.#instructions.push({ kind: 'place soon', submitted: jobs.length })
+  }
+
+  #accept(one: DriverJob): void {
+    if (this.#state === 'closing') {
+      this.#jobs.end(one, { kind: 'cancel', reason: this.#closeReason }, null)
+    } else if (this.#failure !== null) {
+      this.#jobs.end(one, { kind: 'fail', error: this.#failure, isFinal: true }, null)
+    } else if (this.#state !== 'ready' || !this.#results.returned.continueJob(one)) {
+      this.#jobs.placement.push(one)
+    }
+  }
+
+  #cancel(job: Job, reason: string): void {
+    const one = this.#jobs.findEntry(job)
+    if (one === null || one.cancelReason !== null) return
+    one.cancelReason = reason
+    if (one.isEnding) return
+    if (one.agent === null) {
+      this.#jobs.placement.remove(one)
+      if (this.#state !== 'ready' || this.#isReturning)
+        this.#results.returned.cancel(one.uid, reason)
+      this.#jobs.end(one, { kind: 'cancel', reason }, null)
+    } else if (one.isUnsent) {
+      this.#instructions.push({ kind: 'abort sending', one })
+      this.#jobs.end(one, { kind: 'cancel', reason }, null)
+    } else one.agent.cancel(toReference(one), reason)
+  }
+
+  #claim(driverStart: number, links: number, earlier: readonly AgentStart[] | null): void {
+    if (this.#state !== 'waiting') return
+    this.#jobs.driverStart = driverStart
+    this.#isReturning = earlier !== null
+    this.#state = 'returning'
+    this.#sessionAgents.claim(links, earlier ?? [], this.#now.monotonicMs)
+    if (earlier === null) this.#begin()
+    else this.#instructions.push({ kind: 'read results', agent: null })
+  }
+
+  /** The stream is read a second time when the agents have answered: some may have left meanwhile. */
+  #handleStreamRead(): void {
+    if (this.#awaited === 'stream again') return this.#begin()
+    this.#awaited = 'agents'
+    this.#checkAgents()
+  }
+
+  #checkAgents(): void {
+    if (this.#state !== 'returning' || this.#awaited !== 'agents') return
+    if (this.#sessionAgents.isAwaiting(this.#now.monotonicMs)) return
+    this.#awaited = 'stream again'
+    this.#instructions.push({ kind: 'read results', agent: null })
+  }
+
+  #begin(): void {
+    if (this.#state !== 'returning') return
+    this.#state = 'ready'
+    this.#results.returned.continueInitialJobs()
+    this.#placeSoon()
+  }
+
+  #placeSoon(): void {
+    this.#instructions.push({ kind: 'place soon', submitted: 0 })
+  }
+
+  #continueWaiting(): void {
+    if (this.#state === 'returning') this.#checkAgents()
+    if (this.#state !== 'ready') return
+    this.#results.returned.continueWaitingJobs()
+    this.#placeSoon()
+  }
+
+  #placeJobs(): void {
+    const { returned } = this.#results
+    if (this.#state !== 'ready' || returned.isMatching) return
+    returned.reportMoved()
+    const nowMs = this.#now.monotonicMs
+    for (const [name, jobs] of this.#jobs.placement.assign()) {
+      const agent = this.#agents.get(name)
+      if (agent === undefined) continue
+      for (const one of jobs) this.#jobs.assign(one, agent, nowMs)
+      this.#instructions.push({ kind: 'send jobs', agent, jobs })
+    }
+  }
+
+  #handleReport(agent: RemoteAgent, report: AgentReport): void {
+    const jobs = this.#jobs
+    agent.offer = report.offer
+    jobs.placement.setOffer(agent.name, report.offer)
+    this.#needsRoom ||= report.needsRoom
+    this.#results.addReport(agent, report)
+    if (report.lostBundles.length > 0) {
+      this.#instructions.push({ kind: 'drop bundles', digests: report.lostBundles })
+    }
+    const hasRefused = jobs.acceptReturned(agent, report.returned)
+    if (hasRefused) this.#unplaceable.fail(this.#now.monotonicMs)
+    this.#placeSoon()
+  }
+
+  /** The store of the broker is full: agents are asked to remove what is recorded. */
+  makeRoom(): void {
+    this.#needsRoom = true
+  }
+
+  #tick(): void {
+    const nowMs = this.#now.monotonicMs
+    if (this.#state === 'waiting' || this.#state === 'failed') return
+    this.#sendBeat()
+    this.#results.tick()
+    this.#sessionAgents.tick(nowMs)
+    this.#checkAgents()
+    if (this.#state !== 'ready') return
+    for (const [agent, jobs] of this.#jobs.findRecalled(nowMs)) {
+      if (agent.state === 'attached' && jobs.length > 0) {
+        this.#instructions.push({ kind: 'send recall', agent, jobs })
+      }
+    }
+    this.#unplaceable.fail(nowMs)
+    this.#placeSoon()
+  }
+
+  #sendBeat(): void {
+    const work = toWaitingWork(this.#jobs.placement)
+    const beat = { kind: 'beat', ...work, agents: this.#agents.size, needsRoom: this.#needsRoom }
+    this.#needsRoom = false
+    this.#instructions.push({ kind: 'send beat', beat: beat as { kind: 'beat' } & typeof beat })
+  }
+
+  #fail(error: Error): void {
+    if (this.#failure !== null || this.#state === 'closing') return
+    this.#failure = error
+    this.#state = 'failed'
+    this.#sessionAgents.close()
+    this.#jobs.removeWaiting()
+    const report = { kind: 'fail', error, isFinal: true } as const
+    for (const one of this.#jobs.all) this.#jobs.end(one, report, null)
+  }
+
+  /** Waiting jobs end now. The others end when their agents have ended them. */
+  #close(reason: string): void {
+    if (this.#failure === null) this.#state = 'closing'
+    this.#closeReason = 'backend closed'
+    for (const one of this.#jobs.removeWaiting()) {
+      this.#jobs.end(one, { kind: 'cancel', reason }, null)
+    }
+    this.#sessionAgents.close()
+    for (const one of this.#jobs.all) one.cancelReason ??= reason
+  }
+
+  #endAll(reason: string): void {
+    for (const one of this.#jobs.all) this.#jobs.end(one, { kind: 'cancel', reason }, null)
+  }
+}
+
+/** The error of a driver that another process has replaced. */
+export const supersededError = (sessionId: string): BackendError => {
+  const text = `another process has continued session "${sessionId}"`
+  return new BackendError(`${text} while this one was suspended or disconnected`, {
+    code: 'SessionInUseError',
+  })
+}
