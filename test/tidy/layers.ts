@@ -75,7 +75,7 @@ export const layers: Readonly<Record<string, readonly string[]>> = {
     'record',
     'core/resume/preview.ts',
     'cluster/agent-list.ts',
-    'cluster/agent/agent-options.ts',
+    'cluster/io/agent/agent-options.ts',
     'cluster/cluster-options.ts',
     'cluster/broker/nats-program.ts',
     'hpc',
@@ -118,9 +118,8 @@ export const subLayers: Readonly<Record<string, Readonly<Record<string, readonly
     wire: ['broker/broker.ts'],
     bundles: ['broker/stored-objects.ts'],
     protocol: ['wire', 'broker/stored-objects.ts'],
-    driver: ['broker', 'wire', 'bundles', 'protocol'],
-    agent: ['broker', 'wire', 'bundles', 'protocol', 'cluster-options.ts', 'owned-folder.ts'],
-    '.': ['broker', 'wire', 'protocol', 'driver', 'agent'],
+    io: ['broker', 'wire', 'bundles', 'protocol', 'cluster-options.ts', 'owned-folder.ts'],
+    '.': ['broker', 'wire', 'protocol', 'io'],
   },
   views: {
     panels: [
@@ -273,7 +272,18 @@ const impureImports = [
   'src/runtime/retry.ts',
   'src/cluster/broker/',
 ]
-const impureNames = new Set(['Promise', 'WeakRef', 'FinalizationRegistry', 'AbortController'])
+const impureNames = new Set([
+  'AbortController',
+  'Date',
+  'FinalizationRegistry',
+  'localeCompare',
+  'performance',
+  'Promise',
+  'setImmediate',
+  'setInterval',
+  'setTimeout',
+  'WeakRef',
+])
 
 /** Files of the cluster's decisions that wait, read a clock, or do I/O. */
 export function impureDecisions(files: readonly SourceFile[]): string[] {

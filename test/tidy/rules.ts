@@ -198,10 +198,12 @@ export const rules: Readonly<Record<string, Rule>> = {
       { 'src/cluster/protocol/a.ts': 'async function a() {}' },
       { 'src/cluster/protocol/a.ts': 'const a = async () => 1' },
       { 'src/cluster/protocol/a.ts': 'const a = Promise.resolve(1)' },
+      { 'src/cluster/protocol/a.ts': 'const a = Date.now()' },
+      { 'src/cluster/protocol/a.ts': 'a.sort((b, c) => b.localeCompare(c))' },
     ],
     good: [
       { 'src/cluster/protocol/a.ts': `import type { O } from '../broker/stored-objects.ts'` },
-      { 'src/cluster/driver/a.ts': 'async function a() {}' },
+      { 'src/cluster/io/driver/a.ts': 'async function a() {}' },
     ],
   },
   'files are short': {
@@ -239,7 +241,7 @@ export const rules: Readonly<Record<string, Rule>> = {
     judge: droppedPromises,
     bad: [
       { 'src/cluster/a.ts': 'void send()' },
-      { 'src/cluster/agent/a.ts': 'const a = (): void => void send()' },
+      { 'src/cluster/io/agent/a.ts': 'const a = (): void => void send()' },
       { 'src/cluster/bundles/a.ts': 'void send()' },
       { 'src/hpc/agents/a.ts': 'void end()' },
       { 'src/cli/agent.ts': 'void agent.close()' },
