@@ -11,6 +11,7 @@ export type {
   ConnectedSession,
   Connection,
   ContinuedAttempt,
+  EarlierRun,
   EventNotice,
   Job,
   NodeCapacity,

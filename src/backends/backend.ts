@@ -148,11 +148,29 @@ export interface BackendListener {
   notice(notice: Notice): void
 }
 
+/** What a resumed record says about the nodes of a backend. */
+export interface EarlierRun {
+  /** The nodes with an `agentStart` that joined and have not left, over all files of the record. */
+  readonly nodes: readonly { readonly nodeId: string; readonly start: number }[]
+}
+
 /** The session behind a connection. It holds the closures, which cannot leave its process. */
 export interface ConnectedSession {
   readonly id: string
+  /**
+   * Resolves when it is known whether the session resumes a record: after `resume()`, or when
+   * telemetry starts, or at the first submission, or when the session closes. `null`: it resumes
+   * none. Never rejects.
+   */
+  readonly begun?: Promise<EarlierRun | null>
   /** Returns a function that calls the job's closure; `null` if the job has none or is a copy. */
   closureOf(job: Job): (() => unknown) | null
+  /**
+   * Resolves when everything that was emitted so far is in the record, at once without a record.
+   * Never rejects: if the record cannot be written, it resolves after the failed attempt, because a
+   * full disk must not stop the run.
+   */
+  flushed?(): Promise<void>
   /** Returns the metrics of the session's tasks and nodes; `null` without telemetry. */
   metrics?(): Promise<MetricValues | null>
 }
@@ -208,6 +226,11 @@ export interface SampledNode {
    * numbers are equal, the first backend in the session's list does. Default 0.
    */
   readonly samplingPriority?: number
+  /**
+   * For a node whose agent outlives the session: the number of this start of the agent. Recorded
+   * with `tutti.NodeJoined`, so that a resumed session knows which agents may hold its tasks.
+   */
+  readonly agentStart?: number
   /**
    * Creates a sampler for the caller. Without this method, the backend sends the node's samples as
    * notices.
