@@ -2,7 +2,7 @@
 
 import { usableCores } from '../backends/local/node-capacity.ts'
 import { type AgentList, findAgents } from '../cluster/agent-list.ts'
-import { startAgent, type StartAgentOptions } from '../cluster/agent/agent-options.ts'
+import { startAgent, type StartAgentOptions } from '../cluster/io/agent/agent-options.ts'
 import type { BrokerOptions } from '../cluster/cluster-options.ts'
 import { systemClock } from '../foundation/clock.ts'
 import { ValueError } from '../foundation/errors.ts'

@@ -21,7 +21,7 @@ import {
   siblingProgram,
   SupervisedChild,
 } from '../runtime/supervised-child.ts'
-import type { AgentProgramOutput, AgentProgramInput } from './agent/agent-program.ts'
+import type { AgentProgramOutput, AgentProgramInput } from './io/agent/agent-program.ts'
 import { startNatsServer } from './broker/nats-server.ts'
 
 /** How `ClusterBackend.local` divides the cores, GPUs and memory of this machine among agents. */
@@ -112,7 +112,7 @@ function runAgent(
   const run = async ({ onReady }: SupervisedRun): Promise<string> => {
     const { promise: exited, resolve: exit } = Promise.withResolvers<ChildExit>()
     child = new SupervisedChild<AgentProgramInput, AgentProgramOutput>({
-      program: siblingProgram(import.meta.url, 'agent/agent-program'),
+      program: siblingProgram(import.meta.url, 'io/agent/agent-program'),
       clock,
       isDetached: true,
       stderr: 'capture',

@@ -1,7 +1,7 @@
 import { hostname, networkInterfaces } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { startAgent } from '../../src/cluster/agent/agent-options.ts'
+import { startAgent } from '../../src/cluster/io/agent/agent-options.ts'
 import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
 import { usableMemoryMb } from '../../src/backends/local/node-capacity.ts'
 import { Session } from '../../src/session/session.ts'

@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it, type Mock, onTestFinished, vi } from 'vitest'
-import { AgentSession } from '../../src/cluster/agent/agent-session.ts'
+import { AgentSession } from '../../src/cluster/io/agent/agent-session.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { eventually } from '../eventually.ts'

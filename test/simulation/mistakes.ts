@@ -28,14 +28,14 @@ export const mistakes: readonly Mistake[] = [
   },
   {
     name: 'a drained agent stays',
-    file: 'cluster/agent/agent.ts',
+    file: 'cluster/io/agent/agent.ts',
     text: 'if (isIdle) this.leave()',
     replacement: '',
     seed: 122,
   },
   {
     name: 'an agent keeps the session of a driver that is gone',
-    file: 'cluster/agent/agent-session.ts',
+    file: 'cluster/io/agent/agent-session.ts',
     text: 'return nowMs - this.driver.lastHeardMs > this.#attach.ownerTtlSeconds * 1000',
     replacement: 'return false',
     seed: 12,
@@ -134,7 +134,7 @@ export const mistakes: readonly Mistake[] = [
   },
   {
     name: 'an agent takes a second attempt for a known one',
-    file: 'cluster/agent/agent-session.ts',
+    file: 'cluster/io/agent/agent-session.ts',
     text: 'if (latest >= job.attempt && (older || !this.outbox.hasGivenUp(job.uid))) return',
     replacement: 'if (latest > 0 && (older || !this.outbox.hasGivenUp(job.uid))) return',
     seed: 2,
@@ -155,7 +155,7 @@ export const mistakes: readonly Mistake[] = [
   },
   {
     name: 'an agent waits for the stream of another run',
-    file: 'cluster/agent/agent.ts',
+    file: 'cluster/io/agent/agent.ts',
     text: 'if (earlierSession.run !== attach.run) earlierSession.outbox.close()',
     replacement: '',
     seed: 9824,

@@ -2,8 +2,8 @@
 
 import type { BackendListener, Job, TaskReport } from '../../src/backends/backend.ts'
 import type { LocalConnection } from '../../src/backends/local/concurrent-backend.ts'
-import { Agent } from '../../src/cluster/agent/agent.ts'
-import type { WorkFolder } from '../../src/cluster/agent/work-folder.ts'
+import { Agent } from '../../src/cluster/io/agent/agent.ts'
+import type { WorkFolder } from '../../src/cluster/io/agent/work-folder.ts'
 import { UnpackedBundles } from '../../src/cluster/bundles/unpacked-bundles.ts'
 import type { Log } from '../../src/foundation/log.ts'
 import { unknownReadings } from '../../src/backends/sampling/sampler.ts'

@@ -5,8 +5,8 @@
 
 import { createInterface } from 'node:readline'
 import { parseGpuIds, usableMemoryMb } from '../../backends/local/node-capacity.ts'
-import type { Agent } from '../../cluster/agent/agent.ts'
-import { startAgent } from '../../cluster/agent/agent-options.ts'
+import type { Agent } from '../../cluster/io/agent/agent.ts'
+import { startAgent } from '../../cluster/io/agent/agent-options.ts'
 import { preloadClient } from '../../cluster/broker/nats.ts'
 import { systemClock } from '../../foundation/clock.ts'
 import { BackendError, messageOf, TuttiError } from '../../foundation/errors.ts'

@@ -3,11 +3,11 @@
 import { existsSync, mkdirSync, renameSync, rmdirSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
-import type { Clock } from '../../foundation/clock.ts'
-import { BackendError, errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
-import type { Log } from '../../foundation/log.ts'
-import { withWorkDir, type TaskSpec } from '../../tasks/spec.ts'
-import { createOwnedFolder, removeFolder } from '../owned-folder.ts'
+import type { Clock } from '../../../foundation/clock.ts'
+import { BackendError, errnoOf, messageOf, ValueError } from '../../../foundation/errors.ts'
+import type { Log } from '../../../foundation/log.ts'
+import { withWorkDir, type TaskSpec } from '../../../tasks/spec.ts'
+import { createOwnedFolder, removeFolder } from '../../owned-folder.ts'
 
 export interface WorkFolderOptions {
   readonly workDir: string | undefined

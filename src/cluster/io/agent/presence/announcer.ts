@@ -1,12 +1,12 @@
 /** Announces an agent to drivers, periodically and in answer to discovery requests. */
 
 import { hostname } from 'node:os'
-import type { Clock } from '../../../foundation/clock.ts'
-import { version } from '../../../foundation/version.ts'
-import type { Broker } from '../../broker/broker.ts'
-import { type Keys, emptyHeader, seal } from '../../wire/envelope.ts'
-import type { Announcement } from '../../wire/messages.ts'
-import { announcementSubject } from '../../wire/subjects.ts'
+import type { Clock } from '../../../../foundation/clock.ts'
+import { version } from '../../../../foundation/version.ts'
+import type { Broker } from '../../../broker/broker.ts'
+import { type Keys, emptyHeader, seal } from '../../../wire/envelope.ts'
+import type { Announcement } from '../../../wire/messages.ts'
+import { announcementSubject } from '../../../wire/subjects.ts'
 import type { AgentWatcher } from './agent-watcher.ts'
 
 export interface AnnouncerOptions {
@@ -14,7 +14,7 @@ export interface AnnouncerOptions {
   readonly clock: Clock
   readonly keys: Keys
   /** The fields of an announcement that do not change while the agent runs. */
-  readonly identity: Pick<Announcement, 'name' | 'epoch' | 'facts' | 'only' | 'allow'>
+  readonly identity: Pick<Announcement, 'name' | 'start' | 'facts' | 'only' | 'allow'>
   /** The process that answers for a silent agent. `null` if the parent process notifies drivers. */
   readonly watcher: AgentWatcher | null
   readonly describe: () => Pick<Announcement, 'state' | 'sessions' | 'refusedMessages'>
@@ -43,7 +43,7 @@ export class Announcer {
       ...(state === undefined ? {} : { state }),
     }
     watcher?.update(announcement)
-    const header = { ...emptyHeader, epoch: identity.epoch, number: ++this.#announcements }
+    const header = { ...emptyHeader, scope: identity.start, number: ++this.#announcements }
     const data = seal(keys.toDriver, announcementSubject, header, announcement)
     broker.publish(announcementSubject, data)
   }

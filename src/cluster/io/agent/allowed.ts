@@ -3,10 +3,10 @@
 import { lstatSync, realpathSync } from 'node:fs'
 import { basename, dirname, join, matchesGlob, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { candidatesIn, ProgramLookup } from '../../backends/local/programs/program-lookup.ts'
-import type { ProgramSpec, TaskSpec } from '../../tasks/spec.ts'
-import { refuseByKind, rulesHint } from '../wire/agent-rules.ts'
-import type { AgentRules, NotAllowed } from '../wire/messages.ts'
+import { candidatesIn, ProgramLookup } from '../../../backends/local/programs/program-lookup.ts'
+import type { ProgramSpec, TaskSpec } from '../../../tasks/spec.ts'
+import { refuseByKind, rulesHint } from '../../wire/agent-rules.ts'
+import type { AgentRules, NotAllowed } from '../../wire/messages.ts'
 
 export interface RuledAgent {
   readonly name: string

@@ -3,13 +3,17 @@
  * Without it, a dead agent looks like a broken link.
  */
 
-import type { Clock } from '../../../foundation/clock.ts'
-import { messageOf } from '../../../foundation/errors.ts'
-import type { Log } from '../../../foundation/log.ts'
-import { supervise, type SupervisedRun } from '../../../runtime/retry.ts'
-import { exitReason, siblingProgram, SupervisedChild } from '../../../runtime/supervised-child.ts'
-import type { NatsOptions } from '../../broker/nats.ts'
-import type { Announcement } from '../../wire/messages.ts'
+import type { Clock } from '../../../../foundation/clock.ts'
+import { messageOf } from '../../../../foundation/errors.ts'
+import type { Log } from '../../../../foundation/log.ts'
+import { supervise, type SupervisedRun } from '../../../../runtime/retry.ts'
+import {
+  exitReason,
+  siblingProgram,
+  SupervisedChild,
+} from '../../../../runtime/supervised-child.ts'
+import type { NatsOptions } from '../../../broker/nats.ts'
+import type { Announcement } from '../../../wire/messages.ts'
 
 export type WatcherInput =
   | {

@@ -1,14 +1,14 @@
 /** The program of an agent's watcher. It exits with the agent, and reports a crash. */
 
-import { sleep, systemClock } from '../../../foundation/clock.ts'
-import { messageOf } from '../../../foundation/errors.ts'
-import { connectToParent } from '../../../runtime/child-program.ts'
-import { poll } from '../../../runtime/retry.ts'
-import type { Broker, BrokerMessage } from '../../broker/broker.ts'
-import { connectToNats } from '../../broker/nats.ts'
-import { deriveKeys, type Keys, emptyHeader, open, seal } from '../../wire/envelope.ts'
-import type { Announcement, WatcherReport } from '../../wire/messages.ts'
-import { discoverySubject, watcherPingSubject, watcherSubject } from '../../wire/subjects.ts'
+import { sleep, systemClock } from '../../../../foundation/clock.ts'
+import { messageOf } from '../../../../foundation/errors.ts'
+import { connectToParent } from '../../../../runtime/child-program.ts'
+import { poll } from '../../../../runtime/retry.ts'
+import type { Broker, BrokerMessage } from '../../../broker/broker.ts'
+import { connectToNats } from '../../../broker/nats.ts'
+import { deriveKeys, type Keys, emptyHeader, open, seal } from '../../../wire/envelope.ts'
+import type { Announcement, WatcherReport } from '../../../wire/messages.ts'
+import { discoverySubject, watcherPingSubject, watcherSubject } from '../../../wire/subjects.ts'
 import type { WatcherOutput, WatcherInput } from './agent-watcher.ts'
 
 const answerTimeoutMs = 250
@@ -69,14 +69,14 @@ class Watcher {
   /** Answers for a suspended agent when another process tries to claim its name. */
   #handlePing(message: BrokerMessage): void {
     const { subject, data } = message
-    const epoch = this.#readNonce(subject, data)
-    if (epoch === null) return
-    message.respond(seal(this.#keys.toDriver, subject, { ...emptyHeader, epoch }, null))
+    const scope = this.#readNonce(subject, data)
+    if (scope === null) return
+    message.respond(seal(this.#keys.toDriver, subject, { ...emptyHeader, scope }, null))
   }
 
   #readNonce(subject: string, data: Uint8Array): number | null {
     try {
-      return open(this.#keys.toAgent, subject, data).epoch
+      return open(this.#keys.toAgent, subject, data).scope
     } catch {
       // The agent gets the same message and counts it as refused.
       return null
@@ -92,7 +92,7 @@ class Watcher {
       agent: this.#agent,
       silentSeconds,
     }
-    const header = { ...emptyHeader, epoch: nonce }
+    const header = { ...emptyHeader, scope: nonce }
     this.#broker.publish(watcherSubject, seal(this.#keys.toDriver, watcherSubject, header, report))
   }
 }

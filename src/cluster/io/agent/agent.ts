@@ -1,28 +1,28 @@
 /** The agent of a node. It lets the drivers of sessions run tasks on the node's local backend. */
 
-import type { Backend } from '../../backends/backend.ts'
-import type { LocalConnection } from '../../backends/local/concurrent-backend.ts'
-import { NamedSamplers } from '../../backends/sampling/named-samplers.ts'
-import type { ResourceSampler } from '../../backends/sampling/sampler.ts'
-import { catchErrors, type Clock } from '../../foundation/clock.ts'
-import { messageOf } from '../../foundation/errors.ts'
-import type { Log } from '../../foundation/log.ts'
-import { maskSecrets } from '../../foundation/secrets.ts'
-import { once } from '../../foundation/service.ts'
-import type { TaskSpec } from '../../tasks/spec.ts'
-import type { ProgramOutput } from '../../tasks/task-record.ts'
-import type { Broker, BrokerMessage } from '../broker/broker.ts'
-import { sealAnswer } from '../wire/answers.ts'
+import type { Backend } from '../../../backends/backend.ts'
+import type { LocalConnection } from '../../../backends/local/concurrent-backend.ts'
+import { NamedSamplers } from '../../../backends/sampling/named-samplers.ts'
+import type { ResourceSampler } from '../../../backends/sampling/sampler.ts'
+import { catchErrors, type Clock } from '../../../foundation/clock.ts'
+import { messageOf } from '../../../foundation/errors.ts'
+import type { Log } from '../../../foundation/log.ts'
+import { maskSecrets } from '../../../foundation/secrets.ts'
+import { once } from '../../../foundation/service.ts'
+import type { TaskSpec } from '../../../tasks/spec.ts'
+import type { ProgramOutput } from '../../../tasks/task-record.ts'
+import type { Broker, BrokerMessage } from '../../broker/broker.ts'
+import { sealAnswer } from '../../wire/answers.ts'
 import {
   Challenges,
   deriveKeys,
   type Key,
   type Keys,
-  newEpoch,
+  newScope,
   open,
   type OpenedMessage,
   VersionMismatchError,
-} from '../wire/envelope.ts'
+} from '../../wire/envelope.ts'
 import {
   agentClosedReason,
   type AgentRules,
@@ -34,16 +34,17 @@ import {
   type NodeFacts,
   type NotAllowed,
   type Offer,
-} from '../wire/messages.ts'
-import { payloadLimit } from '../wire/job-batches.ts'
-import { agentSubject, discoverySubject, toSessionUseId } from '../wire/subjects.ts'
-import { AgentSession } from './agent-session.ts'
-import { NodeShares } from './node-shares.ts'
+} from '../../wire/messages.ts'
+import { payloadLimit } from '../../wire/job-batches.ts'
+import { agentSubject, discoverySubject, toSessionUseId } from '../../wire/subjects.ts'
+import { AgentSession, type AgentSessionListener } from './agent-session.ts'
+import { AgentRuns } from '../../protocol/agent-runs.ts'
+import { AgentShares } from '../../protocol/agent-shares.ts'
 import type { AgentWatcher } from './presence/agent-watcher.ts'
 import { Announcer } from './presence/announcer.ts'
 import { claimName, TokenCheck } from './presence/start-checks.ts'
 import type { WorkFolder } from './work-folder.ts'
-import type { UnpackedBundles } from '../bundles/unpacked-bundles.ts'
+import type { UnpackedBundles } from '../../bundles/unpacked-bundles.ts'
 
 export interface AgentOptions {
   readonly name: string
@@ -66,20 +67,21 @@ export interface AgentOptions {
   readonly watcher: AgentWatcher | null
 }
 
+type Respond = (answer: unknown) => void
+
 const tickIntervalMs = 500
 const requestKinds = ['ping', 'challenge', 'attach', 'detach', 'sample', 'output'] as const
 const announceEveryTicks = 4
-const maxClosedRuns = 1000
 
 export class Agent {
   readonly name: string
   readonly #options: AgentOptions
   readonly #keys: Keys
-  readonly #epoch: number
+  /** Identifies this start of the agent. */
+  readonly #start: number
   readonly #sessions = new Map<string, AgentSession>()
-  /** For each closed run, the epoch of the driver that closed it. Earlier drivers are refused. */
-  readonly #closedRuns = new Map<string, number>()
-  readonly #shares: NodeShares
+  readonly #runs: AgentRuns
+  readonly #shares: AgentShares<AgentSession>
   readonly #samplers: NamedSamplers
   readonly #unsubscribe: (() => void)[] = []
   readonly #left = Promise.withResolvers<number>()
@@ -112,17 +114,18 @@ export class Agent {
 
   private constructor(options: AgentOptions) {
     this.#options = options
-    this.#shares = new NodeShares(options.facts, this.#sessions)
+    this.#runs = new AgentRuns(options.name)
+    this.#shares = new AgentShares(options.facts, () => this.#sessions.values())
     this.#samplers = new NamedSamplers(options.createSampler)
     this.name = options.name
-    this.#epoch = newEpoch()
+    this.#start = newScope()
     this.#keys = deriveKeys(options.token, null)
     const { name, facts, rules } = options
     this.#messages = new ReceivedMessages(options, this.#keys.toAgent)
     this.#announcer = new Announcer({
       ...options,
       keys: this.#keys,
-      identity: { name, epoch: this.#epoch, facts, ...rules },
+      identity: { name, start: this.#start, facts, ...rules },
       describe: () => ({
         state: this.#isDraining ? 'draining' : 'ready',
         sessions: this.#sessions.size,
@@ -153,7 +156,7 @@ export class Agent {
    * still waiting.
    */
   close({ waitForResults = true }: { readonly waitForResults?: boolean } = {}): Promise<void> {
-    if (!waitForResults) for (const { outbox } of this.#sessions.values()) outbox.close()
+    if (!waitForResults) this.#forEachSession((session) => session.drop())
     return this.#close(waitForResults)
   }
 
@@ -164,14 +167,13 @@ export class Agent {
 
   async #closeOnce(waitForResults: boolean): Promise<void> {
     this.#isDraining = true
-    this.#cancelTick()
     this.#tokenCheck?.close()
     const sessions = [...this.#sessions.values()]
     if (waitForResults) for (const session of sessions) session.limitWait()
     await Promise.allSettled(
       sessions.map((session) => session.end(agentClosedReason, waitForResults)),
     )
-    const undelivered = sessions.reduce((sum, { outbox }) => sum + outbox.undelivered, 0)
+    this.#cancelTick()
     this.#announcer.announce('gone')
     for (const unsubscribe of this.#unsubscribe) unsubscribe()
     await this.#samplers.close()
@@ -179,7 +181,7 @@ export class Agent {
     await this.#options.folder.close()
     await this.#options.broker.close()
     await this.#options.watcher?.close()
-    this.#left.resolve(undelivered)
+    this.#left.resolve(sessions.reduce((sum, { undelivered }) => sum + undelivered, 0))
   }
 
   #subscribe(): void {
@@ -190,7 +192,7 @@ export class Agent {
         this.#announcer.answer(this.#messages.open(subject, data) !== null)
       }),
       broker.onConnection((isConnected) => {
-        if (!isConnected) return
+        if (!isConnected) return this.#forEachSession((session) => session.disconnected())
         this.#forEachSession((session) => session.reconnected())
         this.#announcer.announce()
       }),
@@ -202,7 +204,7 @@ export class Agent {
     this.#left.promise.catch(() => {})
     this.#tokenCheck = new TokenCheck({
       ...this.#options,
-      epoch: this.#epoch,
+      start: this.#start,
       keys: this.#keys,
       onRefused: (reason) => this.#messages.refuse(reason),
       onMismatch: (error) => {
@@ -220,134 +222,114 @@ export class Agent {
     const respond = (answer: unknown): void => {
       const limitBytes = payloadLimit(this.#options.broker.maxPayload)
       const { toDriver } = this.#keys
-      const parts = sealAnswer(toDriver, message.subject, opened.epoch, answer, limitBytes)
+      const parts = sealAnswer(toDriver, message.subject, opened.scope, answer, limitBytes)
       for (const part of parts) message.respond(part)
     }
-    this.#answer(opened.payload, receivedMs)
-      .then(respond)
-      .catch((error: unknown) => this.#messages.refuse(messageOf(error)))
+    this.#answer(opened.payload, receivedMs, respond).catch((error: unknown) =>
+      this.#messages.refuse(messageOf(error)),
+    )
   }
 
-  async #answer(payload: unknown, receivedMs: number): Promise<unknown> {
+  async #answer(payload: unknown, receivedMs: number, respond: Respond): Promise<void> {
     const request = expectMessage(payload, ...requestKinds)
-    if (request.kind === 'ping') {
-      const sentMs = this.#options.clock.monotonicMs()
-      return { kind: 'pong', epoch: this.#epoch, receivedMs, sentMs } satisfies Message<'pong'>
+    switch (request.kind) {
+      case 'ping': {
+        const sentMs = this.#options.clock.monotonicMs()
+        const pong = { kind: 'pong', start: this.#start, receivedMs, sentMs } as const
+        return respond(pong satisfies Message<'pong'>)
+      }
+      case 'challenge': {
+        const known = this.#runs.describe(request.use)
+        const nonce = this.#challenges.issue()
+        return respond({ kind: 'challenged', nonce, ...known } satisfies Message<'challenged'>)
+      }
+      case 'detach':
+        return respond(await this.#detach(request))
+      case 'output':
+        return respond(await this.#readOutput(request))
+      case 'sample':
+        return respond(await this.#samplers.handleRequest(request.sampler, request.step))
+      case 'attach':
+        if (!this.#challenges.redeem(request.nonce)) throw new Error('it was sent before')
+        return this.#attach(request, respond)
     }
-    if (request.kind === 'challenge') {
-      const { use, run = '' } = request
-      const known = use === undefined ? undefined : this.#sessions.get(toSessionUseId(use))
-      const latestStart = Math.max(known?.driver.epoch ?? 0, this.#closedRuns.get(run) ?? 0)
-      const nonce = this.#challenges.issue()
-      return { kind: 'challenged', nonce, latestStart } satisfies Message<'challenged'>
-    }
-    if (request.kind === 'detach') return this.#detach(request)
-    if (request.kind === 'output') return this.#readOutput(request)
-    if (request.kind === 'sample')
-      return this.#samplers.handleRequest(request.sampler, request.step)
-    if (!this.#challenges.redeem(request.nonce)) throw new Error('it was sent before')
-    return this.#attach(request)
   }
 
   async #readOutput(request: Message<'output'>): Promise<ProgramOutput | null> {
-    const { uid, attempt, run, ...use } = request
-    const session = this.#sessions.get(toSessionUseId(use))
+    const { uid, attempt, run } = request
+    const session = this.#sessions.get(toSessionUseId(request))
     return session?.run === run ? session.output(uid, attempt) : null
   }
 
-  async #attach(attach: Attach): Promise<Attached> {
-    const { sessionId, epoch } = attach
+  async #attach(attach: Attach, respond: (answer: Attached) => void): Promise<void> {
     const id = toSessionUseId(attach)
-    const earlierSession = this.#sessions.get(id)
-    if (earlierSession?.isEnding === true) {
-      // If the stream now belongs to another run, the results of the earlier session cannot be
-      // sent.
-      if (earlierSession.run !== attach.run) earlierSession.outbox.close()
-      await this.#removeSession(earlierSession, '', true)
-    } else if (earlierSession?.driver.wasClosedBefore(attach) === true) {
-      // The stream now belongs to another run, so no more results are sent to it.
-      earlierSession.outbox.close()
-      await this.#removeSession(earlierSession, 'its session was closed', false)
-    }
-    const known = this.#sessions.get(id)
-    const laterStart = `a later start of session "${sessionId}"`
-    if (known !== undefined && known.driver.epoch > epoch) {
-      const message = `${laterStart} uses agent "${this.name}"`
-      return { kind: 'refused', code: 'SessionInUseError', message }
-    }
-    if ((this.#closedRuns.get(attach.run) ?? 0) > epoch) {
-      return { kind: 'refused', code: 'SessionInUseError', message: `${laterStart} has closed it` }
-    }
-    // A draining agent that holds jobs of the session still accepts its returning driver.
-    if (this.#isDraining && known === undefined) {
-      const message = `agent "${this.name}" is leaving`
-      return { kind: 'refused', code: 'AgentDrainingError', message }
-    }
-    known?.reattach(attach)
-    const session = known ?? this.#addSession(attach)
-    return {
-      kind: 'attached',
-      epoch: this.#epoch,
-      offer: this.#offer(session),
-      // The driver also waits for ended attempts whose results were not sent yet.
-      held: [...session.held.heldJobs, ...session.outbox.unsent],
-      endsEpoch: session.endsEpoch,
-      endMessages: session.outbox.state.endMessages,
-      unrecorded: session.outbox.unrecorded,
+    for (;;) {
+      const session = this.#sessions.get(id)
+      const admission = this.#runs.admit(attach, session, this.#isDraining)
+      if (admission.kind === 'refuse') return respond(admission.answer)
+      if (admission.kind === 'begin') return this.#addSession(attach).attach(attach, respond)
+      if (session === undefined) throw new Error(`the agent has no session ${id}`)
+      if (admission.kind === 'continue') return session.attach(attach, respond)
+      if (admission.kind !== 'wait') session.drop()
+      await this.#removeSession(session, 'its session was closed', true)
     }
   }
 
   #addSession(attach: Attach): AgentSession {
-    const { broker, clock, log, folder, bundles, token, backend, name } = this.#options
-    const onFailed = (error: unknown): void => this.#failSession(session, error)
+    const { clock, token, backend, name } = this.#options
     const session: AgentSession = new AgentSession({
+      ...this.#options,
       attach,
-      self: { name, epoch: this.#epoch },
-      deriveKeys: (run) => deriveKeys(token, run),
+      self: { name, start: this.#start },
+      keys: deriveKeys(token, attach),
       cluster: this.#keys,
-      broker,
-      clock: catchErrors(clock, onFailed),
-      folder,
-      bundles,
+      clock: catchErrors(clock, (error) => this.#failSession(session, error)),
       connect: (listener) =>
         backend.connect(listener, { id: toSessionUseId(attach), closureOf: () => null }),
-      refuse: (spec) => this.#options.refuse(spec),
-      offer: (one) => this.#offer(one),
-      onArrival: () => this.#feedAfterArrival(),
-      onChange: () => this.#scheduleFeed(),
-      onRefusedMessage: (reason) => this.#messages.refuse(reason),
-      onStoreProblem: (error) => {
-        const text = `the broker does not store results of tasks: ${messageOf(error)}`
-        log.warn('EndsNotStored', `${text}; they are sent again`)
-      },
-      onFailed,
-      onDroppedEvent: (why) =>
-        this.#warn('EventDropped', `has dropped the event ${why}; further ones are counted`),
+      offer: (one, nowMs) => this.#offer(one, nowMs),
+      on: this.#createListener(() => session),
     })
     this.#sessions.set(session.id, session)
     return session
   }
 
-  async #detach(detach: Message<'detach'>): Promise<Detached> {
-    const { epoch, run, reason } = detach
-    const session = this.#sessions.get(toSessionUseId(detach))
-    // Ignores copies of detach messages from runs that are already closed.
-    if (session === undefined || session.run !== run)
-      return { kind: 'detached', isSuperseded: false }
-    const isSuperseded = session.driver.epoch > epoch
-    if (isSuperseded) return { kind: 'detached', isSuperseded }
-    this.#closedRuns.set(run, epoch)
-    const [oldest = ''] = this.#closedRuns.keys()
-    if (this.#closedRuns.size > maxClosedRuns) this.#closedRuns.delete(oldest)
-    await this.#removeSession(session, reason, false)
-    return { kind: 'detached', isSuperseded }
+  #createListener(session: () => AgentSession): AgentSessionListener {
+    return {
+      arrival: () => this.#feedAfterArrival(),
+      change: () => this.#scheduleFeed(),
+      abandoned: () => this.#startRemoval(session(), 'the driver is gone'),
+      refusedMessage: (reason) => this.#messages.refuse(reason),
+      storeProblem: (error) => {
+        const text = `the broker does not store results of tasks: ${messageOf(error)}`
+        this.#options.log.warn('EndsNotStored', `${text}; they are sent again`)
+      },
+      failed: (error) => this.#failSession(session(), error),
+      droppedEvent: (why) =>
+        this.#warn('EventDropped', `has dropped the event ${why}; further ones are counted`),
+    }
   }
 
-  async #removeSession(session: AgentSession, reason: string, isAbandoned: boolean): Promise<void> {
+  async #detach(detach: Message<'detach'>): Promise<Detached> {
+    const session = this.#sessions.get(toSessionUseId(detach))
+    const what = this.#runs.detach(detach, session)
+    if (what === 'ends' && session !== undefined) {
+      await this.#removeSession(session, detach.reason, false)
+    }
+    return { kind: 'detached', isSuperseded: what === 'superseded' }
+  }
+
+  async #removeSession(
+    session: AgentSession,
+    reason: string,
+    keepsResults: boolean,
+  ): Promise<void> {
     await session
-      .end(reason, isAbandoned)
+      .end(reason, keepsResults)
       .catch((error: unknown) => this.#warnOfFailure(session, error))
-    if (this.#sessions.get(session.id) === session) this.#sessions.delete(session.id)
+    if (this.#sessions.get(session.id) === session) {
+      this.#sessions.delete(session.id)
+      this.#runs.close(session.use)
+    }
     if (this.#isDraining) this.#leaveWhenIdle()
   }
 
@@ -368,9 +350,9 @@ export class Agent {
     this.#warn('AgentSessionFailed', maskSecrets(text))
   }
 
-  #offer(session: AgentSession): Offer {
+  #offer(session: AgentSession, nowMs: number): Offer {
     if (this.#isDraining) return { cores: 0, gpus: 0, memoryMb: 0, ahead: 0 }
-    return this.#shares.offer(session)
+    return this.#shares.offer(session, nowMs)
   }
 
   /** Begins jobs immediately if the node is idle, so that a single job is not delayed. */
@@ -390,16 +372,14 @@ export class Agent {
   }
 
   #feed(): void {
-    this.#shares.feed()
+    const nowMs = this.#options.clock.monotonicMs()
+    this.#shares.feed((session, maxCores) => session.begin(maxCores), nowMs)
     if (this.#isDraining) this.#leaveWhenIdle()
   }
 
   #tick(): void {
     this.#cancelTick = this.#options.clock.after(tickIntervalMs, () => this.#tick())
-    const nowMs = this.#options.clock.monotonicMs()
-    this.#forEachSession((session) => {
-      if (session.tick(nowMs)) this.#startRemoval(session, 'the driver is gone')
-    })
+    this.#forEachSession((session) => session.tick())
     this.#feed()
     if (this.#ticks++ % announceEveryTicks === 0) this.#announcer.announce()
   }
@@ -415,8 +395,7 @@ export class Agent {
   }
 
   #leaveWhenIdle(): void {
-    const isIdle = [...this.#sessions.values()].every(({ held }) => held.size === 0)
-    if (isIdle) this.leave()
+    if (this.#shares.isEmpty) this.leave()
   }
 
   #warn(code: string, text: string): void {

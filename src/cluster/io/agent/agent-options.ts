@@ -2,7 +2,7 @@
 
 import { hostname } from 'node:os'
 import { join } from 'node:path'
-import { ConcurrentBackend } from '../../backends/local/concurrent-backend.ts'
+import { ConcurrentBackend } from '../../../backends/local/concurrent-backend.ts'
 import {
   expectCores,
   expectGpus,
@@ -10,10 +10,10 @@ import {
   usableCores,
   usableMemoryMb,
   visibleGpus,
-} from '../../backends/local/node-capacity.ts'
-import { createLocalSampler } from '../../backends/sampling/node-sampler.ts'
-import { type Clock, clockMethods, systemClock } from '../../foundation/clock.ts'
-import { type Log, resolveLog } from '../../foundation/log.ts'
+} from '../../../backends/local/node-capacity.ts'
+import { createLocalSampler } from '../../../backends/sampling/node-sampler.ts'
+import { type Clock, clockMethods, systemClock } from '../../../foundation/clock.ts'
+import { type Log, resolveLog } from '../../../foundation/log.ts'
 import {
   expectId,
   expectKnownKeys,
@@ -22,16 +22,16 @@ import {
   expectOneOf,
   expectString,
   invalid,
-} from '../../foundation/options.ts'
-import { expectLabels } from '../../tasks/resources.ts'
-import type { Broker } from '../broker/broker.ts'
-import { BrokerWatch } from '../broker/broker-watch.ts'
-import { connectToNats } from '../broker/nats.ts'
-import { brokerKeys, type BrokerOptions, resolveBrokerOptions } from '../cluster-options.ts'
+} from '../../../foundation/options.ts'
+import { expectLabels } from '../../../tasks/resources.ts'
+import type { Broker } from '../../broker/broker.ts'
+import { BrokerWatch } from '../../broker/broker-watch.ts'
+import { connectToNats } from '../../broker/nats.ts'
+import { brokerKeys, type BrokerOptions, resolveBrokerOptions } from '../../cluster-options.ts'
 import { Agent } from './agent.ts'
 import { refuseByRules } from './allowed.ts'
-import type { AgentRules } from '../wire/messages.ts'
-import { UnpackedBundles } from '../bundles/unpacked-bundles.ts'
+import type { AgentRules } from '../../wire/messages.ts'
+import { UnpackedBundles } from '../../bundles/unpacked-bundles.ts'
 import { AgentWatcher } from './presence/agent-watcher.ts'
 import { WorkFolder } from './work-folder.ts'
 

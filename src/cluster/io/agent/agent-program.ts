@@ -1,7 +1,7 @@
 /** The program of an agent process that `ClusterBackend.local` starts. */
 
-import { messageOf } from '../../foundation/errors.ts'
-import { connectToParent } from '../../runtime/child-program.ts'
+import { messageOf } from '../../../foundation/errors.ts'
+import { connectToParent } from '../../../runtime/child-program.ts'
 import type { Agent } from './agent.ts'
 import { startAgent, type StartAgentOptions } from './agent-options.ts'
 

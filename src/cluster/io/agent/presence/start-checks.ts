@@ -1,9 +1,9 @@
 /** When an agent starts, checks that its name is free and that other agents have the same token. */
 
-import type { Clock } from '../../../foundation/clock.ts'
-import { BackendError, messageOf } from '../../../foundation/errors.ts'
-import { type Broker, NoResponderError } from '../../broker/broker.ts'
-import { requestAnswer } from '../../wire/answers.ts'
+import type { Clock } from '../../../../foundation/clock.ts'
+import { BackendError, messageOf } from '../../../../foundation/errors.ts'
+import { type Broker, NoResponderError } from '../../../broker/broker.ts'
+import { requestAnswer } from '../../../wire/answers.ts'
 import {
   type Keys,
   emptyHeader,
@@ -11,14 +11,14 @@ import {
   readHeader,
   seal,
   WrongSignatureError,
-} from '../../wire/envelope.ts'
-import type { Announcement, Message } from '../../wire/messages.ts'
+} from '../../../wire/envelope.ts'
+import type { Announcement, Message } from '../../../wire/messages.ts'
 import {
   agentSubject,
   announcementSubject,
   discoverySubject,
   watcherPingSubject,
-} from '../../wire/subjects.ts'
+} from '../../../wire/subjects.ts'
 
 const claimTimeoutMs = 3000
 
@@ -71,7 +71,7 @@ export interface TokenCheckOptions {
   readonly broker: Broker
   readonly keys: Keys
   readonly name: string
-  readonly epoch: number
+  readonly start: number
   readonly clock: Clock
   /** Called for a message that no agent can have sent, whatever its token. */
   readonly onRefused: (reason: string) => void
@@ -88,7 +88,7 @@ export class TokenCheck {
   readonly #options: TokenCheckOptions
   readonly #unsubscribe: () => void
   #cancelEnd: () => void
-  /** The number of the last announcement of each other agent, by its epoch. */
+  /** The number of the last announcement of each other agent, by its start. */
   readonly #others = new Map<number, number>()
   #isOtherHeard = false
   /** Whether agents with the same token have had enough time to announce themselves. */
@@ -110,16 +110,16 @@ export class TokenCheck {
   }
 
   #handleAnnouncement(data: Uint8Array): void {
-    const { keys, name, epoch, onRefused } = this.#options
+    const { keys, name, start, onRefused } = this.#options
     try {
       const { payload } = open(keys.toDriver, announcementSubject, data)
       if ((payload as Announcement).name !== name) this.close()
     } catch (error) {
       const header = error instanceof WrongSignatureError ? readHeader(data) : null
       // Ignores this agent's own announcement, which another client may have altered.
-      if (header === null || header.epoch === epoch) return onRefused(messageOf(error))
-      const lastNumber = this.#others.get(header.epoch)
-      if (this.#others.size < maxOthers) this.#others.set(header.epoch, header.number)
+      if (header === null || header.scope === start) return onRefused(messageOf(error))
+      const lastNumber = this.#others.get(header.scope)
+      if (this.#others.size < maxOthers) this.#others.set(header.scope, header.number)
       if (lastNumber === undefined || header.number <= lastNumber) return
       this.#isOtherHeard = true
       if (this.#isDue) this.#reportMismatch()
