@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
-import { TokenCheck } from '../src/cluster/io/agent/presence/start-checks.ts'
-import { deriveKeys, emptyHeader, seal } from '../src/cluster/wire/envelope.ts'
-import { announcementSubject } from '../src/cluster/wire/subjects.ts'
-import { ManualClock } from '../src/testing/manual-clock.ts'
+import { TokenCheck } from '../../src/cluster/io/agent/presence/start-checks.ts'
+import { deriveKeys, emptyHeader, seal } from '../../src/cluster/wire/envelope.ts'
+import { announcementSubject } from '../../src/cluster/wire/subjects.ts'
+import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { MemoryBroker } from './memory-broker.ts'
 
 /** An agent that has started just now. */
