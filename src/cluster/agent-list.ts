@@ -5,7 +5,7 @@ import { sleep, systemClock } from '../foundation/clock.ts'
 import { type Log, processLog } from '../foundation/log.ts'
 import { connectToNats } from './broker/nats.ts'
 import { type BrokerOptions, resolveBrokerOptions } from './cluster-options.ts'
-import { AgentDirectory } from './driver/agent-directory.ts'
+import { AgentDirectory } from './io/driver/agent-directory.ts'
 import { deriveKeys, VersionMismatchError } from './wire/envelope.ts'
 import type { Announcement, WatcherReport } from './wire/messages.ts'
 
