@@ -159,16 +159,16 @@ export interface ConnectedSession {
   readonly id: string
   /**
    * Resolves when it is known whether the session resumes a record: after `resume()`, or when
-   * telemetry starts, or at the first submission, or when the session closes. `null`: it resumes
-   * none. Never rejects.
+   * telemetry has started, or at the first submission, or when the session closes. `null`: it
+   * resumes none. Never rejects.
    */
   readonly begun?: Promise<EarlierRun | null>
   /** Returns a function that calls the job's closure; `null` if the job has none or is a copy. */
   closureOf(job: Job): (() => unknown) | null
   /**
-   * Resolves when everything that was emitted so far is in the record, at once without a record.
-   * Never rejects: if the record cannot be written, it resolves after the failed attempt, because a
-   * full disk must not stop the run.
+   * Resolves when everything that was emitted so far is in the record, without a record as soon as
+   * that is known. Never rejects: if the record cannot be written, it resolves after the failed
+   * attempt, because a full disk must not stop the run.
    */
   flushed?(): Promise<void>
   /** Returns the metrics of the session's tasks and nodes; `null` without telemetry. */

@@ -70,6 +70,8 @@ export class ClusterBackend implements Backend {
   readonly #sessions = new Set<DriverSession>()
   readonly #listeners = new Set<BackendListener>()
   readonly #local: LocalCluster | null
+  /** Whether broker and agents end with this process. */
+  readonly #isPrivate: boolean
   readonly #samplingPriority: number
   readonly #brokerWatch: BrokerWatch
   readonly #close = once(() => this.#closeOnce())
@@ -123,6 +125,7 @@ export class ClusterBackend implements Backend {
     this.#broker = broker
     this.#directory = directory
     this.#local = local
+    this.#isPrivate = local !== null || owner !== defaultOwner
     this.#samplingPriority = owner.samplingPriority
     this.#brokerWatch = new BrokerWatch({
       ...options,
@@ -284,10 +287,11 @@ export class ClusterBackend implements Backend {
   }
 
   #toNode(agent: KnownAgent): SampledNode {
-    const { name, facts, version } = agent.announcement
+    const { name, facts, version, start } = agent.announcement
     return {
       nodeId: name,
       capacity: { ...facts, version },
+      ...(this.#isPrivate ? {} : { agentStart: start }),
       samplingPriority: this.#samplingPriority,
       createSampler: () => this.#createSampler(agent),
     }

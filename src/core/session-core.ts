@@ -42,6 +42,7 @@ import { RecordedAttempts } from './recorded-attempts.ts'
 import type { ResumedRecord, ResumeOptions } from './resume/resumption.ts'
 import { SessionResume } from './resume/session-resume.ts'
 import { route } from './routing.ts'
+import { SessionBeginning } from './session-beginning.ts'
 import {
   type CloseOptions,
   expectBackend,
@@ -72,6 +73,7 @@ export class SessionCore {
   readonly #hasChosenId: boolean
   readonly #limits: NameLimitOptions | null
   readonly #resumed: SessionResume
+  readonly #beginning: SessionBeginning
   #telemetry: SessionTelemetry | null = null
 
   constructor({ id, hasChosenId, workDir, limits, clock, log }: ResolvedSessionOptions) {
@@ -92,6 +94,7 @@ export class SessionCore {
       onAttemptEnded: (connection, job) => this.#recordedAttempts.add(connection, job),
     })
     this.#resumed = new SessionResume(this.#ledger)
+    this.#beginning = new SessionBeginning({ clock, flush: () => this.#flush() })
     const [ledger, bindings] = [this.#ledger, this.#bindings]
     this.#admission = new Admission({ clock, ledger, bindings })
   }
@@ -138,6 +141,7 @@ export class SessionCore {
   #connect(backend: Backend): BackendBinding {
     const session: ConnectedSession = {
       id: this.id,
+      ...this.#beginning.describeTo(backend.name),
       closureOf: (job) => Attempt.findClosure(job),
       metrics: async () => (await this.#telemetry?.collectMetrics()) ?? null,
     }
@@ -160,6 +164,7 @@ export class SessionCore {
     const { clock, log } = this
     const record = await this.#resumed.open(file, options, { chosenId, clock, log, useId })
     this.#admission.earlierRun = this.#resumed
+    this.#beginning.resume(this.#resumed.nodes)
     this.#resumed.onAccepted = () => channel(resumeChannel).publish({ record, options })
     return record
   }
@@ -175,7 +180,10 @@ export class SessionCore {
     this.#id = id
     this.#ledger.rename(id)
     const oldBindings = this.#bindings.splice(0)
-    await Promise.all(oldBindings.map(({ connection }) => connection.release('resumed')))
+    const endBeginning = this.#beginning.reconnect()
+    const released = oldBindings.map(({ connection }) => connection.release('resumed'))
+    endBeginning()
+    await Promise.all(released)
     for (const { backend } of oldBindings) this.#bindings.push(this.#connect(backend))
   }
 
@@ -206,7 +214,17 @@ export class SessionCore {
     }
   }
 
-  async startTelemetry(given: SessionTelemetryOptions): Promise<TelemetryManager> {
+  startTelemetry(given: SessionTelemetryOptions): Promise<TelemetryManager> {
+    const started = this.#startTelemetry(given)
+    this.#beginning.startTelemetry(started)
+    return started
+  }
+
+  async #flush(): Promise<void> {
+    if (this.#telemetry?.checkpointFile) await this.#telemetry.flush()
+  }
+
+  async #startTelemetry(given: SessionTelemetryOptions): Promise<TelemetryManager> {
     resolveSessionTelemetry(given)
     this.#admission.expectOpen()
     this.#resumed.expectNotReading()
@@ -275,7 +293,10 @@ export class SessionCore {
 
   async submit(tasks: readonly AnyTask[]): Promise<void> {
     this.#resumed.expectNotReading()
-    return this.#admission.submit(tasks)
+    const submitted = this.#admission.submit(tasks)
+    // A list that was refused is no submission.
+    if (this.#ledger.hasTasks) this.#beginning.end()
+    return submitted
   }
 
   find(task: Task): Entry | undefined {
@@ -296,6 +317,7 @@ export class SessionCore {
    * awaited and canceled. If its signal is already aborted, the task has ended on return.
    */
   defer(task: Task, opening: OpenTaskOptions): Entry {
+    this.#beginning.end()
     if (!this.#resumed.isActive) return this.#ledger.defer(task, opening)
     this.#resumed.accepted()
     const plan = (entry: Entry): void => this.#resumed.planEntry(entry, opening.inputs?.())
@@ -343,10 +365,13 @@ export class SessionCore {
     // them.
     if (this.#recordedAttempts.hasPending)
       await waitUntilDeadline(deadline, () => this.#recordedAttempts.settle())
-    await this.#forEachBinding(async ({ connection }) => {
+    const released = this.#forEachBinding(async ({ connection }) => {
       await waitUntilDeadline(deadline, () => connection.release(closeReason))
       await waitUntilDeadline(deadline, () => this.#recordedAttempts.seal(connection))
     })
+    // After the releases have begun, so that no backend begins a run that never was.
+    this.#beginning.end()
+    await released
     // Stops the poller while the backends are still open, because they deliver the last samples of
     // their nodes.
     const poller = isOverdue ? undefined : this.#telemetry?.poller

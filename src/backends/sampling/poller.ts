@@ -101,7 +101,7 @@ export class ResourcePoller extends Service {
     const shownLabels = maskSecretsIn(toFrozen(labels))
     const facts = { cores, gpus, memory_mb: memoryMb, labels: shownLabels, version }
     const { clock, sink } = this.#options
-    const origin = { ...this.#origin(backend, nodeId), attributes: toLimitAttributes(capacity) }
+    const origin = { ...this.#origin(backend, nodeId), attributes: toAttributes(node) }
     sink.emit(stampEvent(NodeJoined, clock, { ...origin, ...facts }))
     this.#updateOwner(nodeId)
     this.#updateHost()
@@ -182,8 +182,11 @@ export class ResourcePoller extends Service {
   }
 }
 
-const toLimitAttributes = ({ workers, maxProcesses }: Partial<NodeCapacity> = {}): JsonObject =>
-  Object.freeze(definedFields({ workers, max_processes: maxProcesses }))
+function toAttributes({ capacity, agentStart }: SampledNode): JsonObject {
+  const { workers, maxProcesses }: Partial<NodeCapacity> = capacity ?? {}
+  const known = { workers, max_processes: maxProcesses, agent_start: agentStart }
+  return Object.freeze(definedFields(known))
+}
 
 /** Keeps the schedule after a slight delay. After a long pause, skips the missed polls. */
 export function nextDueMs(dueMs: number, nowMs: number, intervalMs: number): number {

@@ -8,6 +8,7 @@ import { findRepaired } from '../../checkpoint/repair.ts'
 import { ResultsReader } from '../../checkpoint/results-reader.ts'
 import { CheckpointError } from '../../foundation/errors.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
+import { RecordedNodes } from './recorded-nodes.ts'
 import { type RecordedTask, RecordedTasks, type TaskOrigin } from './recorded-tasks.ts'
 import { readTaskName } from '../../views/panel.ts'
 
@@ -17,6 +18,7 @@ export interface EarlierRecord {
   /** The files of the run, the oldest first. */
   readonly files: readonly string[]
   readonly tasks: RecordedTasks
+  readonly nodes: RecordedNodes
   /** One reader per file; `null` if no values were stored with that file. */
   readonly results: readonly (ResultsReader | null)[]
   /** The attributes of the last TaskFailed of each failed task; empty without `keepFailures`. */
@@ -55,6 +57,7 @@ export async function readRecord(file: string, options: ReadRecordOptions): Prom
 class ResumeReader {
   readonly #options: ReadRecordOptions
   readonly #tasks = new RecordedTasks()
+  readonly #nodes = new RecordedNodes()
   readonly #results: (ResultsReader | null)[] = []
   readonly #failures = new Map<RecordedTask, JsonObject>()
   #sessionId: string | null = null
@@ -86,6 +89,7 @@ class ResumeReader {
     return {
       sessionId: this.#sessionId,
       tasks: this.#tasks,
+      nodes: this.#nodes,
       results: this.#results,
       failures: this.#failures,
     }
@@ -98,7 +102,7 @@ class ResumeReader {
   #applyEvent(event: EventLine, path: string): void {
     const { event_type: type, task_id: uid, attributes } = event
     if (type === 'SessionStarted') return this.#beginFile(event, path)
-    if (uid === null) return
+    if (uid === null) return this.#nodes.apply(event)
     switch (type) {
       case 'TaskCreated':
         return this.#create(uid, attributes, path)

@@ -15,6 +15,7 @@ import { withCauses } from '../error-causes.ts'
 import type { Entry, UndispatchedOutcome } from '../entry.ts'
 import { changedDefinition, type Problem } from '../routing.ts'
 import type { EarlierRecord } from './read-record.ts'
+import type { RecordedNodes } from './recorded-nodes.ts'
 import { noInputs, type RecordedPlan, type RecordedState } from './recorded-tasks.ts'
 import type { RecordedTask, TaskInputs, TaskOrigin, TaskSignature } from './recorded-tasks.ts'
 
@@ -140,6 +141,10 @@ export class Resumption implements Disposable {
 
   get file(): number {
     return this.#record.tasks.file
+  }
+
+  get nodes(): RecordedNodes {
+    return this.#record.nodes
   }
 
   originOf(task: RecordedTask): TaskOrigin | null {

@@ -22,6 +22,7 @@ import type { Entry } from '../entry.ts'
 import type { Ledger } from '../ledger.ts'
 import type { Problem } from '../routing.ts'
 import { readRecord } from './read-record.ts'
+import type { RecordedNodes } from './recorded-nodes.ts'
 import { noInputs, type RecordedPlan, type TaskInputs } from './recorded-tasks.ts'
 import { type ResolvedResumeOptions, resolveResumeOptions } from './resumption.ts'
 import type { ResumedRecord, ResumeOptions } from './resumption.ts'
@@ -60,6 +61,11 @@ export class SessionResume {
 
   get isActive(): boolean {
     return this.#opened !== null
+  }
+
+  /** The nodes whose agents may still hold tasks of the record. */
+  get nodes(): RecordedNodes | null {
+    return this.#opened?.resumption.nodes ?? null
   }
 
   /** Reads and locks a record. Calls `useId` with its session id before the session can be used. */
