@@ -201,28 +201,17 @@ export class AgentOutbox {
     else this.#append(message, message.payload, header)
   }
 
-  /** Puts the value to which a message refers into the store again, and then sends the message. */
-  restore(number: number, nowMs: number): void {
+  /** Puts the value to which a message refers into the store again. The driver reads it again. */
+  restore(number: number): void {
     const message = this.#options.kept.getResults(number)
-    if (message === undefined) return
-    if (message.objects.length === 0) this.#sendAgain(message, nowMs)
-    else this.large.restore(number, message.objects)
+    if (message !== undefined) this.large.restore(message.objects)
   }
 
   handlePut(id: number, names: readonly string[], nowMs: number): void {
     this.#problem = null
     this.progressMs = nowMs
-    const restored = this.large.takeRestored(id)
-    if (restored !== null) return this.#sendAgain(this.#options.kept.getResults(restored), nowMs)
     const stored = this.large.markStored(id, names)
     if (stored !== null) this.sendShort(stored, nowMs)
-  }
-
-  #sendAgain(message: KeptResults | undefined, nowMs: number): void {
-    const { driver, out } = this.#options
-    const payload = message?.payload
-    if (!payload || !driver.isConnected) return
-    out.push({ kind: 'send', header: driver.link.nextHeader(nowMs), payload })
   }
 
   handleAppended(number: number, connection: number, nowMs: number): void {

@@ -3,13 +3,10 @@
  * to be done; it changes the state in place, and reuses the array that it returns.
  */
 
-import type { TaskReport } from '../../backends/backend.ts'
 import type { ErrorRecord } from '../../foundation/error-record.ts'
 import type { Moment } from '../../tasks/lifecycle.ts'
-import type { TaskSpec } from '../../tasks/spec.ts'
 import { decode, encode } from '../wire/codec.ts'
 import type { Header } from '../wire/envelope.ts'
-import { unpackJobs } from '../wire/job-batches.ts'
 import type {
   AgentReport,
   Attach,
@@ -18,14 +15,13 @@ import type {
   JobReference,
   Message,
   Offer,
-  SentJob,
-  WireJob,
 } from '../wire/messages.ts'
 import { AgentEnding } from './agent-ending.ts'
+import { AgentJobs } from './agent-jobs.ts'
 import { AgentOutbox } from './agent-outbox.ts'
 import { AgentReports } from './agent-reports.ts'
-import type { AgentInstruction, AgentStimulus, SpecRequest, Unready } from './agent-stimuli.ts'
-import { HeldAttempt, HeldAttempts, toHeldJob } from './held-attempts.ts'
+import type { AgentInstruction, AgentStimulus } from './agent-stimuli.ts'
+import { type HeldAttempt, HeldAttempts } from './held-attempts.ts'
 import { KeptMessages } from './kept-messages.ts'
 import { KnownDriver } from './known-driver.ts'
 
@@ -42,8 +38,6 @@ export interface AgentMachineOptions {
   readonly toRecord: (error: unknown) => ErrorRecord
 }
 
-type Returnable = SentJob & { readonly driverStart: number }
-
 export class AgentMachine {
   readonly held: HeldAttempts
   readonly driver: KnownDriver
@@ -52,12 +46,8 @@ export class AgentMachine {
   readonly #kept = new KeptMessages()
   readonly #outbox: AgentOutbox
   readonly #reports: AgentReports
+  readonly #jobs: AgentJobs
   readonly #ending: AgentEnding
-  /** Jobs whose specs are being loaded from the store. */
-  readonly #arriving = new Map<string, SpecRequest>()
-  /** Jobs of the current message that can be prepared. */
-  #unprepared: HeldAttempt[] = []
-  #sequence = 0
   #wakeMs = Infinity
   #isDraining = false
   /** What waits for the answer to `withdraw`. */
@@ -89,7 +79,9 @@ export class AgentMachine {
       send: (payload, hasEvents, atMs) => this.#send(payload, hasEvents, atMs),
       onDropped: (why) => out.push({ kind: 'dropped-event', why }),
     })
-    this.#ending = new AgentEnding({ out, kept, driver, outbox: this.#outbox })
+    const [outbox, reports] = [this.#outbox, this.#reports]
+    this.#jobs = new AgentJobs({ ...options, out, held: this.held, driver, outbox, reports })
+    this.#ending = new AgentEnding({ out, kept, driver, outbox })
   }
 
   /** Whether the session has jobs to begin. Only active sessions get a share of the node. */
@@ -127,7 +119,7 @@ export class AgentMachine {
   #apply(stimulus: AgentStimulus, now: Moment, nowMs: number): void {
     switch (stimulus.kind) {
       case 'report':
-        return this.#handleReport(stimulus.job, stimulus.report, nowMs)
+        return this.#jobs.handleReport(stimulus.job, stimulus.report, nowMs)
       case 'begin':
         return this.#begin(stimulus.maxCores, nowMs)
       case 'wake':
@@ -141,11 +133,11 @@ export class AgentMachine {
       case 'unreadable-beat':
         return this.#handleUnreadableBeat(stimulus.reason, nowMs)
       case 'ready':
-        return this.#enqueue(stimulus.jobs, stimulus.specs)
+        return this.#jobs.enqueue(stimulus.jobs, stimulus.specs)
       case 'unready':
-        return this.#giveBack(stimulus.jobs, stimulus.why, nowMs)
+        return this.#jobs.giveBack(stimulus.jobs, stimulus.why, nowMs)
       case 'spec':
-        return this.#handleSpec(stimulus.request, stimulus.spec, nowMs)
+        return this.#jobs.handleSpec(stimulus.request, stimulus.spec, nowMs)
       case 'notice': {
         const { notice } = stimulus
         const held = notice.taskId === null ? undefined : this.held.get(notice.taskId)
@@ -161,6 +153,7 @@ export class AgentMachine {
         return this.#handleLink(stimulus.isUp, nowMs)
       case 'drain':
         this.#isDraining = true
+        this.#jobs.isRefusing = true
         return this.#withdraw()
       case 'end':
         return this.#end(stimulus.reason, stimulus.keepsResults, nowMs)
@@ -249,8 +242,6 @@ export class AgentMachine {
     this.#out.push({ kind: 'send', header: idle.header, payload: encode(idle.message) })
   }
 
-  // The driver attaches.
-
   #attach(attach: Attach, nowMs: number): void {
     if (attach.driverStart === this.driver.start) return this.#reconcile(attach, nowMs)
     // Attempts that wait in the backend are forgotten with the others.
@@ -263,15 +254,14 @@ export class AgentMachine {
    * starts are not repeated, because the answer tells them.
    */
   #reconcile(attach: Attach, nowMs: number): void {
-    const { driver, held } = this
+    const { driver } = this
     const { start: sentByStart } = driver
     const isLater = attach.driverStart !== sentByStart
     this.#outbox.flush(nowMs)
     this.#reports.sendEvents(nowMs)
     this.#reports.reset()
     if (isLater) {
-      for (const one of held.waiting) held.delete(one, nowMs)
-      this.#arriving.clear()
+      this.#jobs.forgetWaiting(nowMs)
       this.#kept.resetTaken()
     } else this.#kept.acknowledgeEvents(attach.applied.link, attach.applied.number)
     driver.attach(attach, nowMs)
@@ -286,11 +276,7 @@ export class AgentMachine {
       kind: 'attached',
       start: agent.start,
       offer: offer(nowMs),
-      held: [
-        ...held.toArray().map(toHeldJob),
-        ...this.#outbox.large.heldJobs,
-        ...[...this.#arriving.values()].map((one) => toHeldJob({ ...one, ...notBegun })),
-      ],
+      held: [...this.#jobs.heldJobs, ...this.#outbox.large.heldJobs],
       use,
       resent: driver.link.sent,
     } as const
@@ -331,157 +317,21 @@ export class AgentMachine {
     this.#kept.acknowledgeEvents(link.id, link.acknowledged)
     if (link.isBroken && !wasBroken) this.#sendIdle(nowMs)
     if (!isNext || message === null) return
-    if (message.kind === 'jobs') this.#handleJobs(message, nowMs)
-    else if (message.kind === 'cancel') this.#cancel(message.jobs, message.reason, nowMs)
+    if (message.kind === 'jobs') this.#jobs.receive(message, nowMs)
+    else if (message.kind === 'cancel') this.#jobs.cancel(message.jobs, message.reason, nowMs)
     else if (message.kind === 'recall') {
       this.#recalled.push(...message.jobs)
       this.#withdraw()
     } else if (message.kind === 'recorded') {
       this.#kept.markRecorded(message.through, message.taken, message.lost)
       this.#out.push(changed)
-    } else this.#outbox.restore(message.number, nowMs)
+    } else this.#outbox.restore(message.number)
   }
-
-  // Jobs arrive.
-
-  #handleJobs(message: Message<'jobs'>, nowMs: number): void {
-    unpackJobs(
-      message,
-      (job, spec) => this.#hold(job, spec, nowMs),
-      (job) => this.#holdOther(job, nowMs),
-    )
-    this.#prepare()
-  }
-
-  #holdOther(job: WireJob, nowMs: number): void {
-    const { index, uid, attempt, spec, specObject } = job
-    if (spec !== null) return this.#hold(job, spec, nowMs)
-    if (specObject === null) return
-    const driverStart = this.driver.start
-    const request: SpecRequest = { index, uid, attempt, driverStart, object: specObject }
-    this.#arriving.set(uid, request)
-    this.#out.push({ kind: 'load-spec', request })
-  }
-
-  #handleSpec(request: SpecRequest, spec: TaskSpec | null, nowMs: number): void {
-    // The job may have been canceled, or a later driver may have attached.
-    if (this.#arriving.get(request.uid) !== request) return
-    this.#arriving.delete(request.uid)
-    // If the store has lost the spec, the driver stores and sends it again.
-    if (spec === null) this.#reports.addReturned(request, nowMs)
-    else this.#hold(request, spec, nowMs)
-    this.#prepare()
-  }
-
-  #hold(job: SentJob, spec: TaskSpec, nowMs: number): void {
-    // The driver gave up an earlier attempt when it lost this agent, but the attempt runs on here.
-    // It keeps its cores until it has ended.
-    const older = this.held.get(job.uid)
-    if (older !== undefined) {
-      this.held.delete(older, nowMs)
-      const reason = 'a later attempt has arrived'
-      if (!older.isWaiting) this.#out.push({ kind: 'cancel', job: older, reason })
-    }
-    const driverStart = this.driver.start
-    if (this.#isDraining || this.isEnding) {
-      return this.#reports.addReturned({ ...job, driverStart }, nowMs)
-    }
-    const { sessionId } = this.#options
-    const held = new HeldAttempt(sessionId, driverStart, job, spec, ++this.#sequence)
-    this.held.add(held, nowMs)
-    this.#unprepared.push(held)
-  }
-
-  #prepare(): void {
-    if (this.#unprepared.length === 0) return
-    this.#out.push({ kind: 'prepare', jobs: this.#unprepared })
-    this.#unprepared = []
-  }
-
-  #enqueue(jobs: readonly HeldAttempt[], specs: readonly TaskSpec[]): void {
-    for (const [at, held] of jobs.entries()) {
-      if (!held.isHeld || !held.isWaiting || held.isQueued) continue
-      held.spec = specs[at] ?? held.spec
-      this.held.enqueue(held)
-    }
-    this.#out.push({ kind: 'arrived' })
-  }
-
-  #giveBack(jobs: readonly HeldAttempt[], why: Unready, nowMs: number): void {
-    const waiting = jobs.filter(({ isHeld, isWaiting }) => isHeld && isWaiting)
-    if (why.kind === 'failed') {
-      const { error } = why
-      for (const held of waiting) this.#finish(held, { kind: 'fail', error }, nowMs, nowMs)
-      return
-    }
-    if (why.kind === 'lost-bundle') this.#reports.addLostBundle(why.digest, nowMs)
-    for (const held of waiting) {
-      this.held.delete(held, nowMs)
-      const notAllowed = why.kind === 'not-allowed' ? why.notAllowed : undefined
-      this.#reports.addReturned(held, nowMs, notAllowed)
-    }
-    this.#out.push(changed)
-  }
-
-  // Jobs begin, end, or go back to the driver.
 
   /** Submits queued jobs, but none while the driver is silent or results cannot be stored. */
   #begin(maxCores: number, nowMs: number): void {
     if (this.isEnding || this.#outbox.isBlocked || this.#kept.isFull) return
-    if (this.driver.isSilent(nowMs)) return
-    const jobs = this.held.takeFromQueue(maxCores)
-    if (jobs.length > 0) this.#out.push({ kind: 'submit', jobs })
-  }
-
-  #handleReport(job: HeldAttempt, report: TaskReport, nowMs: number): void {
-    const atMs = report.at?.monotonicMs ?? nowMs
-    if (report.kind !== 'start') {
-      if (job.isHeld) this.#finish(job, report, atMs, nowMs)
-      else this.#releaseCores(job)
-    } else if (job.isHeld) {
-      job.beganMs = atMs
-      job.workerId = report.workerId
-      job.files = report.facts ?? null
-      this.#reports.addStart(job, nowMs)
-    }
-  }
-
-  #finish(
-    held: HeldAttempt,
-    report: Exclude<TaskReport, { kind: 'start' }>,
-    atMs: number,
-    nowMs: number,
-  ): void {
-    this.held.markEnded(held, atMs, nowMs)
-    this.#outbox.add(held, report, atMs, this.held.work, nowMs)
-    this.#releaseCores(held)
-  }
-
-  #releaseCores(held: HeldAttempt): void {
-    this.held.releaseCores(held)
-    this.#out.push(changed)
-  }
-
-  #cancel(jobs: readonly JobReference[], reason: string, nowMs: number): void {
-    for (const [uid, attempt, driverStart = this.driver.start] of jobs) {
-      const held = this.held.get(uid)
-      if (isNamed(held, attempt, driverStart)) this.#cancelHeld(held, reason, nowMs)
-      const request = this.#arriving.get(uid)
-      if (isNamed(request, attempt, driverStart)) this.#cancelArriving(request, reason, nowMs)
-      const result = this.#outbox.large.cancel(uid, attempt, driverStart, reason)
-      if (result !== null) this.#outbox.sendShort({ result, objects: [] }, nowMs)
-    }
-  }
-
-  #cancelHeld(held: HeldAttempt, reason: string, nowMs: number): void {
-    if (held.isWaiting) this.#finish(held, { kind: 'cancel', reason }, nowMs, nowMs)
-    else this.#out.push({ kind: 'cancel', job: held, reason })
-  }
-
-  #cancelArriving(request: SpecRequest, reason: string, nowMs: number): void {
-    this.#arriving.delete(request.uid)
-    const report = { kind: 'cancel', reason } as const
-    this.#outbox.add({ ...request, ...notBegun }, report, nowMs, this.held.work, nowMs)
+    if (!this.driver.isSilent(nowMs)) this.#jobs.begin(maxCores)
   }
 
   #withdraw(): void {
@@ -494,33 +344,22 @@ export class AgentMachine {
     const attach = this.#attaching
     this.#attaching = null
     if (attach !== null) return this.#reconcile(attach, nowMs)
-    if (this.#isDraining) this.#return(this.held.waiting, nowMs)
-    for (const [uid, attempt, driverStart = this.driver.start] of this.#recalled) {
-      const held = this.held.get(uid)
-      if (isNamed(held, attempt, driverStart)) this.#return([held], nowMs)
-    }
+    if (this.#isDraining) this.#jobs.return(this.held.waiting, nowMs)
+    this.#jobs.returnNamed(this.#recalled, nowMs)
     this.#recalled = []
     if (this.#isTrimming) {
       const { ahead } = this.#options.offer(nowMs)
-      this.#return(this.held.findExcess(ahead, this.driver.placing, nowMs), nowMs)
+      this.#jobs.return(this.held.findExcess(ahead, this.driver.placing, nowMs), nowMs)
     }
     this.#isTrimming = false
     this.#out.push(changed)
   }
 
-  #return(jobs: readonly HeldAttempt[], nowMs: number): void {
-    for (const held of jobs) {
-      if (!held.isWaiting) continue
-      this.held.delete(held, nowMs)
-      this.#reports.addReturned(held, nowMs)
-    }
-  }
-
   #end(reason: string, keepsResults: boolean, nowMs: number): void {
     if (this.isEnding) return
+    this.#jobs.isRefusing = true
     this.#ending.begin(keepsResults)
-    for (const held of this.held.waiting) this.#cancelHeld(held, reason, nowMs)
-    for (const request of this.#arriving.values()) this.#cancelArriving(request, reason, nowMs)
+    this.#jobs.cancelWaiting(reason, nowMs)
     this.#out.push({ kind: 'release', reason })
   }
 }
@@ -536,10 +375,3 @@ type StoreKind =
   | 'store-problem'
 
 const changed = { kind: 'changed' } as const
-const notBegun = { beganMs: null, workerId: null }
-
-const isNamed = <Job extends Returnable>(
-  job: Job | undefined,
-  attempt: number,
-  driverStart: number,
-): job is Job => job?.attempt === attempt && job.driverStart === driverStart

@@ -32,8 +32,7 @@ export class LargeResults {
   readonly #out: AgentInstruction[]
   readonly #fitsMessage: (result: WireResult) => boolean
   readonly #pending = new Map<number, LargeResult>()
-  /** Objects that are being restored, by the number of the message that refers to them. */
-  readonly #restoring = new Map<number, number>()
+  readonly #restoring = new Set<number>()
   #ids = 0
 
   constructor(out: AgentInstruction[], fitsMessage: (result: WireResult) => boolean) {
@@ -64,6 +63,7 @@ export class LargeResults {
 
   /** Returns the result whose parts are stored under these names; `null` if nobody needs it. */
   markStored(id: number, names: readonly string[]): ShortResult | null {
+    if (this.#restoring.delete(id)) return null
     const large = this.#pending.get(id)
     if (!this.#pending.delete(id) || large === undefined) {
       this.#out.push({ kind: 'delete', names })
@@ -96,20 +96,13 @@ export class LargeResults {
   }
 
   /** Stores the objects of a message again. */
-  restore(number: number, objects: readonly ObjectToStore[]): void {
-    this.#restoring.set(++this.#ids, number)
+  restore(objects: readonly ObjectToStore[]): void {
+    this.#restoring.add(++this.#ids)
     this.#out.push({ kind: 'put', id: this.#ids, objects })
   }
 
-  /** Returns the number of the message whose objects are stored again; `null` for other ids. */
-  takeRestored(id: number): number | null {
-    const number = this.#restoring.get(id) ?? null
-    this.#restoring.delete(id)
-    return number
-  }
-
   clear(): void {
-    for (const id of [...this.#pending.keys(), ...this.#restoring.keys()]) {
+    for (const id of [...this.#pending.keys(), ...this.#restoring]) {
       this.#out.push({ kind: 'cancel-put', id })
     }
     this.#pending.clear()
