@@ -211,8 +211,11 @@ export class SessionAgents {
     }
     this.#problems.delete(agent.name)
     const isFirst = agent.use === 0
-    if (!isFirst && agent.use !== answer.use)
-      return this.#lose(agent, 'it has given up the session')
+    if (!isFirst && agent.use !== answer.use) {
+      // The agent has begun a new part of the session. Its earlier part is lost.
+      this.#lose(agent, 'it has given up the session')
+      return this.join(agent.known, nowMs)
+    }
     agent.use = answer.use
     agent.offer = answer.offer
     agent.resent = answer.resent
