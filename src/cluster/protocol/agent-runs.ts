@@ -42,7 +42,9 @@ export class AgentRuns {
   /** What a driver must know before it attaches. */
   describe(use: SessionUse | undefined): Pick<Message<'challenged'>, 'run' | 'latestStart'> {
     const known = use === undefined ? undefined : this.#known.get(toSessionUseId(use))
-    return { run: known?.run ?? null, latestStart: known?.latestStart ?? 0 }
+    // A run that was closed is never continued: its messages must stay invalid.
+    const run = known === undefined || known.isClosed ? null : known.run
+    return { run, latestStart: known?.latestStart ?? 0 }
   }
 
   admit(attach: Attach, part: Part | undefined, isDraining: boolean): Admission {
