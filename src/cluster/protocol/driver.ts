@@ -147,10 +147,7 @@ export class Driver {
       case 'stored results': {
         const { agent, messages } = stimulus
         if (agent === null) for (const one of messages) this.#results.addStored(one)
-        else {
-          for (const one of messages)
-            if (one.use === agent.use) this.#results.addMessage(agent, one, 0)
-        }
+        else this.#results.addStoredOf(agent, messages)
         if (agent === null) return this.#handleStreamRead()
         return this.#sessionAgents.finishLoss(agent)
       }

@@ -76,6 +76,17 @@ export class ReceivedResults {
     )
   }
 
+  /**
+   * Adds what the stream has of a lost agent. Events that the agent stored when it left are older
+   * than results before them.
+   */
+  addStoredOf(agent: RemoteAgent, messages: readonly ResultsMessage[]): void {
+    const { arrived } = agent.results
+    const own = messages.filter(({ use, number }) => use === agent.use && number > arrived)
+    for (const { reports = [] } of own) for (const one of reports) this.addReport(agent, one)
+    for (const one of own) this.addMessage(agent, { ...one, reports: [] }, 0)
+  }
+
   /** Adds results of earlier starts that the stream has. */
   addStored({ agent, completions, ends, driverStart, reports = [] }: ResultsMessage): void {
     if (driverStart === this.#jobs.driverStart) return
