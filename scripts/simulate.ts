@@ -1,5 +1,5 @@
 /**
- * Simulates the cluster: `npm run simulate -- --seed N [--seeds M] [--trace] [--faults JSON]`.
+ * Simulates the cluster: `npm run simulate -- --seed N [--seeds M] [--trace] [--shells] [--faults JSON]`.
  * Prints each failing seed with the shortest list of its faults that still fails, unless
  * `--no-shrink` is given. `--first` ends at the first failing seed, and `--seed` may be repeated.
  */
@@ -12,6 +12,9 @@ await import('../test/simulation/hooks.ts')
 const { simulate } = await import('../test/simulation/simulate.ts')
 const { shrink } = await import('../test/simulation/shrink.ts')
 
+// Nobody reads the stacks of simulated errors.
+Error.stackTraceLimit = 0
+
 const { values } = parseArgs({
   options: {
     seed: { type: 'string', multiple: true, default: ['1'] },
@@ -20,6 +23,7 @@ const { values } = parseArgs({
     faults: { type: 'string' },
     first: { type: 'boolean', default: false },
     shrink: { type: 'boolean', default: true },
+    shells: { type: 'boolean', default: false },
   },
   allowNegative: true,
 })
@@ -34,7 +38,9 @@ const hashes: string[] = []
 let failed = 0
 for (const seed of seeds) {
   const onTrace = values.trace ? (line: string) => console.log(line) : undefined
+  const parts = values.shells ? ('processes' as const) : ('machines' as const)
   const given = {
+    parts,
     ...(faults === undefined ? {} : { faults }),
     ...(onTrace === undefined ? {} : { onTrace }),
   }
@@ -45,7 +51,7 @@ for (const seed of seeds) {
   console.log(`seed ${seed} fails:`)
   for (const violation of result.violations) console.log(`  ${violation}`)
   if (values.shrink) {
-    const shortest = JSON.stringify(await shrink(result))
+    const shortest = JSON.stringify(await shrink(result, parts))
     console.log(`  npm run simulate -- --seed ${seed} --trace --faults '${shortest}'`)
   }
   if (values.first) break

@@ -4,6 +4,8 @@ import { createHash } from 'node:crypto'
 import type { Log } from '../../src/foundation/log.ts'
 import { Executions, type TaskPlan } from './executions.ts'
 import { drawFaults, type Fault } from './faults.ts'
+import { MachineAgent } from './machines/machine-agent.ts'
+import { MachineDriver } from './machines/machine-driver.ts'
 import { seedCrypto } from './seeded-crypto.ts'
 import { SeededRandom } from './seeded-random.ts'
 import { SimulatedAgent } from './simulated-agent.ts'
@@ -13,8 +15,16 @@ import { SimulatedNats } from './simulated-nats.ts'
 import { SimulatedRecord } from './simulated-record.ts'
 import { type SimulatedProcess, VirtualTime } from './virtual-time.ts'
 
+/**
+ * `machines`: the state machines of driver and agents, without their shells. `processes`: with
+ * their shells, which sign and encode messages.
+ */
+export type SimulatedParts = 'machines' | 'processes'
+
 export interface SimulationOptions {
   readonly seed: number
+  /** Default `machines`. */
+  readonly parts?: SimulatedParts
   /** Replaces the faults of the seed. */
   readonly faults?: readonly Fault[]
   readonly onTrace?: (line: string) => void
@@ -66,11 +76,12 @@ class Simulation {
   readonly #server = new SimulatedNats()
   readonly #record = new SimulatedRecord()
   readonly #executions: Executions
-  readonly #agents: readonly SimulatedAgent[]
+  readonly #agents: readonly (SimulatedAgent | MachineAgent)[]
+  readonly #hasShells: boolean
   readonly #violations: string[] = []
   readonly #hash = createHash('sha256')
   readonly #onTrace: ((line: string) => void) | undefined
-  #driver: SimulatedDriver | null = null
+  #driver: SimulatedDriver | MachineDriver | null = null
   /** When the driver last died, plus the time for which the server was down since then. */
   #driverDiedMs = -Infinity
   /** When the server last lost its store, plus the time for which it was down since then. */
@@ -83,8 +94,9 @@ class Simulation {
   /** Whether a returning driver may not find the results that the last one had. */
   #isForgetful = false
 
-  constructor({ seed, faults, onTrace }: SimulationOptions) {
-    seedCrypto(seed)
+  constructor({ seed, faults, onTrace, parts = 'machines' }: SimulationOptions) {
+    this.#hasShells = parts === 'processes'
+    if (this.#hasShells) seedCrypto(seed)
     this.#seed = seed
     this.#random = new SeededRandom(seed)
     this.#onTrace = onTrace
@@ -113,7 +125,7 @@ class Simulation {
     this.#time.after(backupMs, () => this.#server.backUp())
     for (const fault of faults) this.#time.at(fault.atMs, () => this.#inject(fault))
     const isBroken = (): boolean => this.#violations.length > 0
-    await this.#time.run(this.#limitMs, () => this.#isFinished || isBroken())
+    await this.#runUntil(this.#limitMs, () => this.#isFinished || isBroken())
     if (isBroken()) return
     if (!this.#isFinished) {
       const open = this.#driver?.openTasks ?? []
@@ -121,8 +133,13 @@ class Simulation {
       return
     }
     const settledMs = this.#time.nowMs + (times.ownerTtlSeconds + 2 * times.lossSeconds + 30) * 1000
-    await this.#time.run(settledMs, isBroken)
+    await this.#runUntil(settledMs, isBroken)
     this.#checkLeftovers()
+  }
+
+  async #runUntil(untilMs: number, isOver: () => boolean): Promise<void> {
+    if (this.#hasShells) await this.#time.run(untilMs, isOver)
+    else this.#time.runSync(untilMs, isOver)
   }
 
   readonly #violate = (text: string): void => {
@@ -187,8 +204,9 @@ class Simulation {
     if (failures.size !== expected) this.#violate(`${uid} has failed ${failures.size} times`)
   }
 
-  #createAgent(name: string, cores: number): SimulatedAgent {
-    return new SimulatedAgent({ name, cores, ...this.#common, executions: this.#executions })
+  #createAgent(name: string, cores: number): SimulatedAgent | MachineAgent {
+    const options = { name, cores, ...this.#common, executions: this.#executions }
+    return this.#hasShells ? new SimulatedAgent(options) : new MachineAgent(options)
   }
 
   get #common() {
@@ -220,7 +238,8 @@ class Simulation {
     this.#trace('the driver starts')
     if (this.#isForgetful) this.#executions.forget()
     const { plans, times, submitMs } = this.#scenario
-    this.#driver = new SimulatedDriver({
+    const Kind = this.#hasShells ? SimulatedDriver : MachineDriver
+    this.#driver = new Kind({
       ...this.#common,
       ...times,
       plans,

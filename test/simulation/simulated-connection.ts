@@ -66,6 +66,10 @@ export class SimulatedConnection implements Broker {
     server.connections.add(this)
   }
 
+  get server(): SimulatedNats {
+    return this.#options.server
+  }
+
   publish(subject: string, data: Uint8Array): void {
     if (this.#isClosed) return
     this.#send(() => void this.#options.server.publish(subject, data, () => {}))
@@ -87,16 +91,41 @@ export class SimulatedConnection implements Broker {
     timeoutMs: number,
     accepts: (answer: Uint8Array) => boolean,
   ): Promise<Uint8Array> {
-    const { server, process } = this.#options
     const { promise, resolve, reject } = Promise.withResolvers<Uint8Array>()
-    const cancel = process.clock.after(timeoutMs, () => reject(new TimeoutError('no answer')))
+    const accept = (answer: Uint8Array): boolean => {
+      const isAccepted = accepts(answer)
+      if (isAccepted) resolve(answer)
+      return isAccepted
+    }
+    this.ask(subject, data, accept, reject, timeoutMs)
+    return promise
+  }
+
+  /** Sends a request. `onAnswer` returns whether the answer is the wanted one. */
+  ask(
+    subject: string,
+    data: Uint8Array,
+    onAnswer: (answer: Uint8Array) => boolean,
+    onError: (error: unknown) => void,
+    timeoutMs: number,
+  ): void {
+    const { server, process } = this.#options
+    let isOver = false
+    const fail = (error: unknown): void => {
+      if (!isOver) onError(error)
+      isOver = true
+    }
+    const cancel = process.clock.after(timeoutMs, () => fail(new TimeoutError('no answer')))
     const respond = (answer: Uint8Array): void =>
-      this.#receive(() => (accepts(answer) ? resolve(answer) : undefined))
+      this.#receive(() => {
+        if (isOver || !onAnswer(answer)) return
+        isOver = true
+        cancel()
+      })
     this.#send(() => {
       if (server.publish(subject, data, respond)) return
-      this.#receive(() => reject(new NoResponderError('nobody subscribes')))
+      this.#receive(() => fail(new NoResponderError('nobody subscribes')))
     })
-    return promise.finally(cancel)
   }
 
   onConnection(listener: (isConnected: boolean) => void): () => void {
@@ -198,20 +227,37 @@ export class SimulatedConnection implements Broker {
     })
   }
 
-  /** Calls the server. The answer may be lost although the call was executed. */
   #call<T>(execute: () => T, timeoutMs = callTimeoutMs): Promise<T> {
     const { promise, resolve, reject } = Promise.withResolvers<T>()
-    const { process } = this.#options
-    const cancel = process.clock.after(timeoutMs, () => reject(new TimeoutError('no answer')))
+    this.call(execute, resolve, reject, timeoutMs)
+    return promise
+  }
+
+  /** Calls the server. The answer may be lost although the call was executed. */
+  call<T>(
+    execute: () => T,
+    onValue: (value: T) => void,
+    onError: (error: unknown) => void,
+    timeoutMs = callTimeoutMs,
+  ): void {
+    let isOver = false
+    const end = (then: () => void): void => {
+      if (isOver) return
+      isOver = true
+      cancel()
+      then()
+    }
+    const cancel = this.#options.process.clock.after(timeoutMs, () =>
+      end(() => onError(new TimeoutError('no answer'))),
+    )
     this.#send(() => {
       try {
         const value = execute()
-        this.#receive(() => resolve(value))
+        this.#receive(() => end(() => onValue(value)))
       } catch (error) {
-        this.#receive(() => reject(error))
+        this.#receive(() => end(() => onError(error)))
       }
     })
-    return promise.finally(cancel)
   }
 
   #createStore(): BrokerStore {

@@ -207,7 +207,7 @@ export class SimulatedNats {
 }
 
 function add(stream: Stream, subject: string, data: Uint8Array): void {
-  stream.messages.push({ subject, data: Buffer.from(data), sequence: ++stream.last })
+  stream.messages.push({ subject, data, sequence: ++stream.last })
 }
 
 const messagesOf = ({ messages }: Stream, pattern: string): SequencedMessage[] =>

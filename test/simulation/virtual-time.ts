@@ -39,16 +39,28 @@ export class VirtualTime {
 
   /** Runs until `isOver`, or until `untilMs`. Promises settle after each event. */
   async run(untilMs: number, isOver: () => boolean): Promise<void> {
-    while (!isOver()) {
+    while (this.#step(untilMs, isOver)) {
+      await new Promise<void>((resolve) => {
+        setImmediate(resolve)
+      })
+    }
+  }
+
+  /** Like `run`, for events that use no promises. */
+  runSync(untilMs: number, isOver: () => boolean): void {
+    while (this.#step(untilMs, isOver));
+  }
+
+  #step(untilMs: number, isOver: () => boolean): boolean {
+    if (isOver()) return false
+    for (;;) {
       const next = this.#events.peek()
-      if (next === undefined || next.atMs > untilMs) break
+      if (next === undefined || next.atMs > untilMs) return false
       this.#events.pop()
       if (next.isCanceled) continue
       this.nowMs = next.atMs
       next.happen()
-      await new Promise<void>((resolve) => {
-        setImmediate(resolve)
-      })
+      return true
     }
   }
 }

@@ -1,0 +1,594 @@
+/** An agent of a simulation: the machines of an agent, and a shell that uses no promises. */
+
+import type { BackendListener, Job, TaskReport } from '../../../src/backends/backend.ts'
+import { toErrorRecord } from '../../../src/foundation/error-record.ts'
+import { Fifo } from '../../../src/runtime/fifo.ts'
+import { NoRoomError, StoreFullError } from '../../../src/cluster/broker/broker.ts'
+import { AgentMachine } from '../../../src/cluster/protocol/agent.ts'
+import { AgentRuns } from '../../../src/cluster/protocol/agent-runs.ts'
+import { AgentShares } from '../../../src/cluster/protocol/agent-shares.ts'
+import type {
+  AgentInstruction,
+  AgentStimulus,
+} from '../../../src/cluster/protocol/agent-stimuli.ts'
+import { HeldAttempt } from '../../../src/cluster/protocol/held-attempts.ts'
+import { decode } from '../../../src/cluster/wire/codec.ts'
+import { decodeSpec, payloadLimit } from '../../../src/cluster/wire/job-batches.ts'
+import type {
+  Announcement,
+  Attach,
+  Attached,
+  DriverMessage,
+  Heartbeat,
+  Message,
+} from '../../../src/cluster/wire/messages.ts'
+import type { Header } from '../../../src/cluster/wire/envelope.ts'
+import type { SimulatedAgentOptions } from '../simulated-agent.ts'
+import { SimulatedBackend } from '../simulated-backend.ts'
+import { SimulatedConnection } from '../simulated-connection.ts'
+import { SimulatedProcess } from '../virtual-time.ts'
+import { contentOf, streamName, streamSubjects, toParcel } from './parcel.ts'
+
+/** What a driver sends on an agent's subject. */
+export interface SentMessage {
+  readonly header: Header
+  readonly message: DriverMessage | Message<'idle'>
+}
+
+export type AgentRequest = { readonly kind: 'ping' | 'challenge' } | Attach | Message<'detach'>
+
+const startDelayMs = 500
+const tickMs = 500
+const announceEveryTicks = 4
+const ownerTimeoutMs = 1000
+const putDelayMs = 300
+const use = { sessionId: 'simulated', backend: 'cluster' }
+
+/** A node. Its agent may die, and start again under the same name. */
+export class MachineAgent {
+  readonly name: string
+  readonly #options: SimulatedAgentOptions
+  #process: SimulatedProcess
+  #running: RunningAgent | null = null
+  #starts = 0
+
+  constructor(options: SimulatedAgentOptions) {
+    this.#options = options
+    this.name = options.name
+    this.#process = new SimulatedProcess(options.time)
+  }
+
+  get process(): SimulatedProcess {
+    return this.#process
+  }
+
+  get connection(): SimulatedConnection | null {
+    return this.#running?.connection ?? null
+  }
+
+  /** The sessions for which the agent still holds something. */
+  get openSessions(): number {
+    return this.#running?.backend.connections ?? 0
+  }
+
+  start(): void {
+    const { time, server } = this.#options
+    // The name is taken.
+    if (this.#running !== null) return
+    const process = new SimulatedProcess(time)
+    this.#process = process
+    const startLater = (): void => void process.clock.after(startDelayMs, () => this.start())
+    if (!server.isUp) return startLater()
+    const running = new RunningAgent(this.#options, process, ++this.#starts, () => {
+      this.#options.trace(`${this.name} has left`)
+      if (this.#running !== running) return
+      this.#running = null
+      startLater()
+    })
+    this.#running = running
+    this.#options.trace(`${this.name}/${this.#starts} is ready`)
+  }
+
+  kill(): void {
+    this.#process.kill()
+    this.#running?.connection.break()
+    this.#running?.backend.kill()
+    this.#running = null
+  }
+
+  drain(): void {
+    this.#process.do(() => this.#running?.drain())
+  }
+}
+
+/** One start of an agent. */
+class RunningAgent {
+  readonly connection: SimulatedConnection
+  readonly backend: SimulatedBackend
+  readonly #options: SimulatedAgentOptions
+  readonly #process: SimulatedProcess
+  readonly #start: number
+  readonly #runs: AgentRuns
+  readonly #shares: AgentShares<Part>
+  readonly #onLeft: () => void
+  #part: Part | null = null
+  #ticks = 0
+  #state: Announcement['state'] = 'ready'
+  #isFeedScheduled = false
+  #nonce = 0
+
+  constructor(
+    options: SimulatedAgentOptions,
+    process: SimulatedProcess,
+    starts: number,
+    onLeft: () => void,
+  ) {
+    const { name, cores, server, time, random, maxPayload, executions } = options
+    this.#options = options
+    this.#process = process
+    this.#start = random.integer(1, 2 ** 40)
+    this.#runs = new AgentRuns(name)
+    this.#shares = new AgentShares(this.#facts, () => (this.#part === null ? [] : [this.#part]))
+    this.#onLeft = onLeft
+    const nodeName = `${name}/${starts}`
+    this.backend = new SimulatedBackend({ name: nodeName, cores, process, executions })
+    const own = { server, time, random: random.fork(), process, maxPayload }
+    this.connection = new SimulatedConnection(own)
+    this.connection.subscribe('discover', () => this.#announce())
+    this.connection.subscribe(`agent.${name}`, ({ data, respond }) =>
+      this.#answer(contentOf<AgentRequest>(data), (answer) => respond(toParcel(answer))),
+    )
+    this.connection.onConnection((isUp) => {
+      this.#part?.tell({ kind: 'link', isUp })
+      if (isUp) this.#announce()
+    })
+    this.#tick()
+  }
+
+  get #facts() {
+    return { cores: this.#options.cores, gpus: 0, memoryMb: 1000, labels: {} }
+  }
+
+  #announce(): void {
+    const announcement: Announcement = {
+      kind: 'announcement',
+      name: this.#options.name,
+      start: this.#start,
+      host: '',
+      pid: 0,
+      version: '',
+      state: this.#state,
+      facts: this.#facts,
+      sessions: 0,
+      refusedMessages: 0,
+      only: null,
+      allow: null,
+    }
+    this.connection.publish('agents', toParcel(announcement))
+  }
+
+  #tick(): void {
+    if (this.#state === 'gone') return
+    this.#process.clock.after(tickMs, () => this.#tick())
+    this.#part?.tell({ kind: 'tick' })
+    this.#feed()
+    if (this.#ticks++ % announceEveryTicks === 0) this.#announce()
+  }
+
+  #answer(request: AgentRequest, respond: (answer: unknown) => void): void {
+    if (this.#state === 'gone') return
+    const nowMs = this.#process.clock.monotonicMs()
+    if (request.kind === 'ping') {
+      respond({ kind: 'pong', start: this.#start, receivedMs: nowMs, sentMs: nowMs })
+    } else if (request.kind === 'challenge') {
+      respond({ kind: 'challenged', nonce: ++this.#nonce, ...this.#runs.describe(use) })
+    } else if (request.kind === 'attach') this.#attach(request, respond)
+    else {
+      const part = this.#part
+      const what = this.#runs.detach(request, part ?? undefined)
+      const answer = { kind: 'detached', isSuperseded: what === 'superseded' }
+      if (what === 'ends' && part !== null) part.end(request.reason, false, () => respond(answer))
+      else respond(answer)
+    }
+  }
+
+  #attach(attach: Attach, respond: (answer: Attached) => void): void {
+    const part = this.#part
+    const admission = this.#runs.admit(attach, part ?? undefined, this.#state === 'draining')
+    if (admission.kind === 'refuse') return respond(admission.answer)
+    if (admission.kind === 'begin') {
+      this.#part = this.#createPart(attach)
+      return this.#part.attach(attach, respond)
+    }
+    if (part === null) throw new Error('the agent has no part')
+    if (admission.kind === 'continue') return part.attach(attach, respond)
+    if (admission.kind !== 'wait') part.tell({ kind: 'drop' })
+    part.end('its session was closed', true, () => this.#attach(attach, respond))
+  }
+
+  #createPart(attach: Attach): Part {
+    const { name, random, trace } = this.#options
+    const part: Part = new Part({
+      attach,
+      self: { name, start: this.#start },
+      use: random.integer(1, 2 ** 40),
+      connection: this.connection,
+      process: this.#process,
+      backend: this.backend,
+      offer: (nowMs) => (this.#state === 'draining' ? noOffer : this.#shares.offer(part, nowMs)),
+      onArrival: () =>
+        this.#shares.isIdle && !this.#isFeedScheduled ? this.#feed() : this.#feedLater(),
+      onChange: () => this.#feedLater(),
+      onEnded: () => {
+        if (this.#part === part) this.#part = null
+        this.#runs.close(use)
+        this.#leaveWhenIdle()
+      },
+      trace: (text) => trace(`${name}: ${text}`),
+    })
+    return part
+  }
+
+  #feedLater(): void {
+    if (this.#isFeedScheduled || !(this.#state === 'draining' || this.#shares.hasWaiting)) return
+    this.#isFeedScheduled = true
+    this.#process.clock.nextTurn(() => {
+      this.#isFeedScheduled = false
+      this.#feed()
+    })
+  }
+
+  #feed(): void {
+    const nowMs = this.#process.clock.monotonicMs()
+    this.#shares.feed((part, maxCores) => part.tell({ kind: 'begin', maxCores }), nowMs)
+    this.#leaveWhenIdle()
+  }
+
+  drain(): void {
+    if (this.#state !== 'ready') return
+    this.#state = 'draining'
+    this.#part?.tell({ kind: 'drain' })
+    this.#announce()
+    this.#leaveWhenIdle()
+  }
+
+  #leaveWhenIdle(): void {
+    if (this.#state !== 'draining' || !this.#shares.isEmpty) return
+    if (this.#part !== null) {
+      this.#part.tell({ kind: 'limit-wait' })
+      return this.#part.end('agent closed', true, () => this.#leaveWhenIdle())
+    }
+    this.#state = 'gone'
+    this.#announce()
+    this.connection.close().catch(() => {})
+    this.#onLeft()
+  }
+}
+
+const noOffer = { cores: 0, gpus: 0, memoryMb: 0, ahead: 0 }
+
+interface PartOptions {
+  readonly attach: Attach
+  readonly self: { readonly name: string; readonly start: number }
+  readonly use: number
+  readonly connection: SimulatedConnection
+  readonly process: SimulatedProcess
+  readonly backend: SimulatedBackend
+  readonly offer: (nowMs: number) => typeof noOffer
+  readonly onArrival: () => void
+  readonly onChange: () => void
+  readonly onEnded: () => void
+  readonly trace: (text: string) => void
+}
+
+/** The agent's part in the session: its machine, whose instructions it carries out. */
+class Part implements BackendListener {
+  readonly run: string
+  readonly #options: PartOptions
+  readonly #machine: AgentMachine
+  readonly #local: ReturnType<SimulatedBackend['connect']>
+  readonly #stimuli = new Fifo<AgentStimulus>()
+  readonly #unsubscribe: (() => void)[]
+  readonly #puts = new Set<number>()
+  readonly #onEnd: (() => void)[] = []
+  #attach: Attach
+  #respond: (answer: Attached) => void = () => {}
+  #isAdvancing = false
+  #hasArrived = false
+  #cancelWake: () => void = () => {}
+  #isEnding = false
+
+  constructor(options: PartOptions) {
+    const { attach, self, use: id, connection, process, backend, offer } = options
+    this.#options = options
+    this.#attach = attach
+    this.run = attach.run
+    const machine = {
+      sessionId: use.sessionId,
+      agent: self,
+      use: id,
+      limitBytes: () => payloadLimit(connection.maxPayload),
+      offer,
+      toRecord: toErrorRecord,
+    }
+    this.#machine = new AgentMachine(machine, process.clock.monotonicMs())
+    this.#local = backend.connect(this)
+    this.#unsubscribe = [
+      connection.subscribe(`down.${self.name}`, ({ data }) => {
+        const { header, message } = contentOf<SentMessage>(data)
+        if (message.kind === 'idle') this.tell({ kind: 'idle', header, message })
+        else this.tell({ kind: 'message', header, message })
+      }),
+      connection.subscribe('beat', ({ data }) => {
+        const { header, beat, run } = contentOf<{
+          readonly header: Header
+          readonly beat: Heartbeat
+          readonly run: string
+        }>(data)
+        if (run === this.run) this.tell({ kind: 'beat', header, beat })
+      }),
+    ]
+  }
+
+  get held() {
+    return this.#machine.held
+  }
+
+  get isActive(): boolean {
+    return this.#machine.isActive
+  }
+
+  get agents(): number {
+    return this.#machine.agents
+  }
+
+  get isEnding(): boolean {
+    return this.#isEnding
+  }
+
+  attach(attach: Attach, respond: (answer: Attached) => void): void {
+    this.#attach = attach
+    this.#respond = respond
+    this.tell({ kind: 'attach', attach })
+  }
+
+  end(reason: string, keepsResults: boolean, onEnd: () => void): void {
+    this.#onEnd.push(onEnd)
+    if (this.#isEnding) return
+    this.#isEnding = true
+    this.tell({ kind: 'end', reason, keepsResults })
+  }
+
+  report(job: Job, report: TaskReport): void {
+    if (job instanceof HeldAttempt) this.tell({ kind: 'report', job, report })
+  }
+
+  notice(): void {}
+
+  tell(stimulus: AgentStimulus): void {
+    this.#stimuli.push(stimulus)
+    if (this.#isAdvancing) return
+    this.#isAdvancing = true
+    const { clock } = this.#options.process
+    for (let next = this.#stimuli.shift(); next !== undefined; next = this.#stimuli.shift()) {
+      const now = { monotonicMs: clock.monotonicMs(), wallSeconds: clock.now() }
+      for (const instruction of this.#machine.advance(next, now)) this.#carryOut(instruction)
+    }
+    this.#isAdvancing = false
+    if (!this.#hasArrived) return
+    this.#hasArrived = false
+    this.#options.onArrival()
+  }
+
+  #carryOut(instruction: AgentInstruction): void {
+    const { self, connection, process, trace } = this.#options
+    switch (instruction.kind) {
+      case 'changed':
+        return this.#options.onChange()
+      case 'submit':
+        return this.#local.submit(instruction.jobs)
+      case 'send': {
+        const { header, payload } = instruction
+        const parcel = toParcel({ header, payload: decode(payload) }, payload.length)
+        return connection.publish(`up.${self.name}`, parcel)
+      }
+      case 'append':
+        return this.#append(instruction)
+      case 'wake': {
+        this.#cancelWake()
+        this.#cancelWake = process.clock.after(instruction.afterMs, () =>
+          this.tell({ kind: 'wake' }),
+        )
+        return
+      }
+      case 'prepare': {
+        const { jobs } = instruction
+        return this.tell({ kind: 'ready', jobs, specs: jobs.map(({ spec }) => spec) })
+      }
+      case 'arrived':
+        this.#hasArrived = true
+        return
+      case 'cancel':
+        return this.#local.cancel(instruction.job, instruction.reason)
+      case 'withdraw': {
+        const jobs = this.#local.withdraw().filter((job) => job instanceof HeldAttempt)
+        return this.tell({ kind: 'withdrawn', jobs })
+      }
+      case 'release':
+        return this.#options.backend.release(this, instruction.reason, () =>
+          this.tell({ kind: 'released' }),
+        )
+      case 'answer':
+        return this.#respond(instruction.answer)
+      case 'give-up':
+        return this.end('the driver is gone', true, () => {})
+      case 'done':
+        return this.#finish()
+      case 'throttled':
+        return trace('the store refuses results')
+      case 'refused-message':
+        return trace(`refused a message: ${instruction.reason}`)
+      default:
+        return this.#useStore(instruction)
+    }
+  }
+
+  #finish(): void {
+    this.#cancelWake()
+    for (const unsubscribe of this.#unsubscribe) unsubscribe()
+    this.#options.onEnded()
+    for (const end of this.#onEnd.splice(0)) end()
+  }
+
+  get #server() {
+    return this.#options.connection.server
+  }
+
+  #append({
+    header,
+    payload,
+    number,
+    connection: link,
+  }: Extract<AgentInstruction, { readonly kind: 'append' }>): void {
+    const { self, connection } = this.#options
+    const subject = `ends.${self.name}`
+    const parcel = toParcel({ header, payload: decode(payload), run: this.run }, payload.length)
+    const deliver = (): void => {
+      // As with NATS, subscribers get the message whether the stream takes it or not.
+      for (const one of this.#server.connections) {
+        one.deliver({ subject, data: parcel, respond() {} })
+      }
+      this.#server.append(subject, parcel)
+    }
+    const tell = (stimulus: AgentStimulus): void => this.tell(stimulus)
+    connection.call(
+      deliver,
+      () => tell({ kind: 'appended', number, connection: link }),
+      (error) => {
+        const isFull = error instanceof NoRoomError
+        tell({ kind: 'append-refused', number, connection: link, error, isFull })
+      },
+      5000,
+    )
+  }
+
+  #useStore(instruction: AgentInstruction): void {
+    const { connection, self } = this.#options
+    const server = this.#server
+    const fail = (): void => {}
+    if (instruction.kind === 'load-spec') {
+      const { request } = instruction
+      const answer = (data: Uint8Array | null): void =>
+        this.tell({ kind: 'spec', request, spec: data === null ? null : decodeSpec(data) })
+      connection.call(
+        () => this.#take(request.object),
+        answer,
+        () => answer(null),
+      )
+    } else if (instruction.kind === 'put') this.#put(instruction.id, instruction.objects, [])
+    else if (instruction.kind === 'cancel-put') this.#puts.delete(instruction.id)
+    else if (instruction.kind === 'delete') {
+      for (const name of instruction.names) {
+        connection.call(() => server.deleteObject(streamName, `objects.${name}`), fail, fail)
+      }
+    } else if (instruction.kind === 'open-stream') this.#openStream()
+    else if (instruction.kind === 'check-stream') this.#checkStream()
+    else if (instruction.kind === 'make-room') {
+      const mayRemove = (data: Uint8Array): boolean => {
+        const { payload, run } = contentOf<{
+          readonly payload: Message<'ends'>
+          readonly run: string
+        }>(data)
+        const isOwn = run === this.run && payload.use === this.#options.use
+        return isOwn && this.#machine.isRecorded(payload.number)
+      }
+      const remove = () => server.removeFirst(streamName, `ends.${self.name}`, 1, mayRemove)
+      const answer = (removed: number): void => this.tell({ kind: 'room', isMade: removed > 0 })
+      connection.call(
+        remove,
+        ({ removed }) => answer(removed),
+        () => answer(0),
+      )
+    }
+  }
+
+  #take(name: string): Uint8Array | null {
+    const found = this.#server.getObject(streamName, `objects.${name}`)
+    if (found !== null) this.#server.deleteObject(streamName, `objects.${name}`)
+    return found?.data ?? null
+  }
+
+  #put(
+    id: number,
+    objects: Extract<AgentInstruction, { readonly kind: 'put' }>['objects'],
+    names: readonly string[],
+  ): void {
+    const { connection, process } = this.#options
+    this.#puts.add(id)
+    const [next] = objects.slice(names.length)
+    if (next === undefined) return this.tell({ kind: 'put', id, names })
+    const name = next.prefix
+    const again = (error: unknown): void => {
+      const isFull = error instanceof StoreFullError
+      this.tell({ kind: 'store-problem', error, isFull })
+      process.clock.after(putDelayMs, () => {
+        if (!this.#puts.has(id) || this.#isEnding) return
+        this.#openStream()
+        this.#put(id, objects, names)
+      })
+    }
+    const put = (): void => this.#server.putObject(`objects.${name}`, next.data)
+    connection.call(put, () => this.#put(id, objects, [...names, name]), again)
+  }
+
+  #openStream(): void {
+    const { connection } = this.#options
+    const server = this.#server
+    const tell = (found: { readonly label: string; readonly created: string } | null): void =>
+      this.tell({
+        kind: 'stream',
+        isOurs: found?.label === this.run,
+        created: found?.created ?? null,
+      })
+    const unknown = (): void => this.tell({ kind: 'stream', isOurs: true, created: null })
+    const create = (): void => {
+      const open = () => {
+        const maxAgeSeconds = this.#attach.resultTtlSeconds
+        server.openStream(streamName, { subjects: streamSubjects, maxAgeSeconds, label: this.run })
+        return server.findStream(streamName, 'claim')
+      }
+      this.#findDriver((hasDriver) =>
+        hasDriver ? connection.call(open, tell, unknown) : tell(null),
+      )
+    }
+    const found = (stream: { readonly label: string; readonly created: string } | null): void =>
+      stream === null ? create() : tell(stream)
+    connection.call(() => server.findStream(streamName, 'claim'), found, unknown)
+  }
+
+  #checkStream(): void {
+    const { connection } = this.#options
+    const tell = (isGone: boolean): void => this.tell({ kind: 'stream-checked', isGone })
+    const find = () => this.#server.findStream(streamName, 'claim')
+    this.#findDriver((hasDriver) => {
+      if (hasDriver) tell(false)
+      else
+        connection.call(
+          find,
+          (found) => tell(found === null),
+          () => tell(false),
+        )
+    })
+  }
+
+  /** Calls back with whether the session has a driver. A suspended driver counts. */
+  #findDriver(then: (hasDriver: boolean) => void): void {
+    const { connection } = this.#options
+    const onAnswer = (): boolean => {
+      then(true)
+      return true
+    }
+    const onError = (error: unknown): void => then((error as Error).name !== 'NoResponderError')
+    connection.ask('owner', toParcel(null), onAnswer, onError, ownerTimeoutMs)
+  }
+}
