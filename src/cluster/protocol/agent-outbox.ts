@@ -290,9 +290,10 @@ export class AgentOutbox {
 
   #storeAll(): void {
     for (const message of this.#options.kept.unstored) {
-      if (message.state === 'unstored' && message.payload !== null) {
-        this.#append(message, message.payload)
-      }
+      if (message.state !== 'unstored' || message.payload === null) continue
+      if (message.mayLackObjects) this.large.restore(message.objects)
+      message.mayLackObjects = false
+      this.#append(message, message.payload)
     }
   }
 

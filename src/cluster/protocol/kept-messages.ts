@@ -19,6 +19,8 @@ export interface KeptResults {
   payload: Buffer | null
   readonly objects: readonly ObjectToStore[]
   state: 'unstored' | 'appending' | 'stored'
+  /** Whether the store may have lost the objects, which no driver has read. */
+  mayLackObjects: boolean
 }
 
 /** A message that is sent again on a new link. */
@@ -69,8 +71,9 @@ export class KeptMessages {
     this.#eventBytes = this.#events.reduce((sum, { payload }) => sum + payload.length, 0)
   }
 
-  addResults(message: Omit<KeptResults, 'order' | 'state'>): KeptResults {
-    const kept: KeptResults = { ...message, order: ++this.#order, state: 'unstored' }
+  addResults(message: Omit<KeptResults, 'order' | 'state' | 'mayLackObjects'>): KeptResults {
+    const order = ++this.#order
+    const kept: KeptResults = { ...message, order, state: 'unstored', mayLackObjects: false }
     this.#results.set(message.number, kept)
     this.#resultBytes += countBytes(kept)
     this.#trim()
@@ -100,7 +103,11 @@ export class KeptMessages {
 
   /** The stream may have lost everything. */
   markAllUnstored(): void {
-    for (const kept of this.#results.values()) if (kept.payload !== null) kept.state = 'unstored'
+    for (const kept of this.#results.values()) {
+      if (kept.payload === null) continue
+      kept.state = 'unstored'
+      kept.mayLackObjects = kept.objects.length > 0 && kept.number > this.#takenThrough
+    }
   }
 
   /**
