@@ -6,6 +6,7 @@ import { expect } from 'vitest'
 import type { Session } from '../../src/session/session.ts'
 import { eventually } from '../eventually.ts'
 import { type KeptTask, toTask } from './fixtures/kept-tasks.ts'
+import { continueRecord } from './fixtures/records.ts'
 
 /** They still run, and end once they are let go. */
 export async function endReturned(
@@ -13,6 +14,7 @@ export async function endReturned(
   folder: string,
   tasks: readonly KeptTask[],
 ): Promise<void> {
+  await continueRecord(session, folder)
   const returned = tasks.map((one) => toTask(folder, one))
   await session.submitTasks(returned)
   await eventually(() => {

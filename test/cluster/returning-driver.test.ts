@@ -1,21 +1,17 @@
-import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { setTimeout as wait } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { connectToNats } from '../../src/cluster/broker/nats.ts'
-import { readNotedAgents } from '../../src/cluster/driver/used-agents.ts'
-import { sessionSubjects } from '../../src/cluster/wire/subjects.ts'
-import { processLog } from '../../src/foundation/log.ts'
 import { Session } from '../../src/session/session.ts'
 import { type RunningCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { sharedTestCluster, startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
 import { type KeptTask, toTask } from './fixtures/kept-tasks.ts'
 import { type DriverSettings, runReturning } from './fixtures/returning-session.ts'
+import { continueRecord, readLatestRecord } from './fixtures/records.ts'
 import { byRun, chooseSeed, createRandom, hangMs } from '../long-run.ts'
-import { token, useOf } from './test-token.ts'
-import { keysOfSession, storedNames, storedObjects, watchReads } from './stored-names.ts'
+import { storedEnds, storedNames, storedObjects, watchReads } from './stored-names.ts'
 
 const driver = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
 const defaultCount = 40
@@ -23,6 +19,7 @@ const defaultCount = 40
 /** For tests in which the driver alone is killed. */
 const livingCluster = sharedTestCluster('first', 'second')
 const oneAgent = sharedTestCluster('only')
+const sharedServer = sharedTestCluster()
 
 /** A process that is killed, at the latest with the test. */
 function startDriver({ url, folder }: TestCluster, settings: DriverSettings): RunningCommand {
@@ -45,7 +42,7 @@ function lines(file: string): string[] {
 
 it('a driver that is killed and resumes its record begins nothing twice', async () => {
   const cluster = await livingCluster()
-  const settings = { resumes: true }
+  const settings = { isUnnamed: true }
   const begun = join(cluster.folder, 'begun')
   for (const enough of [5, 15]) {
     const killed = startDriver(cluster, settings)
@@ -60,43 +57,22 @@ it('a driver that is killed and resumes its record begins nothing twice', async 
   expect(lines(begun)).toHaveLength(defaultCount)
 })
 
-it('a returning driver counts earlier attempts, and repeats no running task', async () => {
-  const cluster = await livingCluster()
-  const settings = { hasFailing: true }
-  const [begun, ended, failed] = ['begun', 'ended', 'failed'].map((name) => {
-    return join(cluster.folder, name)
-  }) as [string, string, string]
-  const killed = startDriver(cluster, settings)
-  await eventually(() => {
-    expect(lines(failed)).toEqual(['task-0'])
-    expect(lines(ended).length).toBeGreaterThanOrEqual(5)
-  })
-  killed.child.kill('SIGKILL')
-  await killed.ended
-  const done = Array.from({ length: defaultCount - 1 }, () => 'DONE')
-  expect(await endReturning(cluster, settings)).toEqual([undefined, ...done])
-  const uids = Array.from({ length: defaultCount }, (_, index) => `task-${index}`)
-  expect(lines(begun).toSorted()).toEqual(['task-0', ...uids].toSorted())
-})
-
 it('a returning driver does not wait for agents that an earlier start has lost', async () => {
   const cluster = await livingCluster()
   const lost = await cluster.agent('lost', '--cores', '1')
   // Longer than the test, so that silence ends nothing.
   const settings = { backend: { lossSeconds: 3600 }, retries: 3, valueLength: 1 }
-  const servers = [cluster.server.url]
-  const broker = await connectToNats({ servers, token, name: 'reader', log: processLog })
-  onTestFinished(() => broker.close())
-  const subjects = sessionSubjects(useOf('returning'))
-  const used = async (): Promise<string[]> => {
-    const keys = await keysOfSession(cluster.server.url, 'returning')
-    return (await readNotedAgents(broker, subjects, keys)).used.map(({ name }) => name).toSorted()
-  }
+  const recorded = (type: string, node: string): RegExp =>
+    new RegExp(`"event_type":"tutti.${type}".*"node_id":"${node}"`)
   const killed = startDriver(cluster, settings)
-  await eventually(async () => expect(await used()).toEqual(['first', 'lost', 'second']))
+  await eventually(() => {
+    expect(readLatestRecord(cluster.folder)).toMatch(recorded('NodeJoined', 'lost'))
+  })
   lost.child.kill('SIGKILL')
   await lost.ended
-  await eventually(async () => expect(await used()).toEqual(['first', 'second']))
+  await eventually(() => {
+    expect(readLatestRecord(cluster.folder)).toMatch(recorded('NodeLost', 'lost'))
+  })
   killed.child.kill('SIGKILL')
   await killed.ended
   // The tasks wait for it.
@@ -105,45 +81,39 @@ it('a returning driver does not wait for agents that an earlier start has lost',
   expect(await endReturning(cluster, settings)).toEqual(done)
 })
 
-it.each([0, 1])(
-  'a returning driver counts attempts that were lost with their node: %i retries',
-  async (retries) => {
-    const cluster = await startTestCluster()
-    await startAgentHere(cluster, { name: 'kept' })
-    const lost = await cluster.agent('lost', '--cores', '1')
-    const settings = { count: 2, taskMs: 3_600_000, retries, tellsEvents: true }
-    const [begun, failed, events] = ['begun', 'failed', 'events'].map((name) => {
-      return join(cluster.folder, name)
-    }) as [string, string, string]
-    const startedOn = async (node: string): Promise<string> => {
-      const isStart = (line: string): boolean =>
-        /Started/.test(line) && line.endsWith(` ${node}`) && line.includes(' task-')
-      return eventually(() => {
-        const [, uid = ''] = lines(events).find(isStart)?.split(' ') ?? []
-        expect(uid).not.toBe('')
-        return uid
-      })
-    }
-    const killed = startDriver(cluster, settings)
-    await startedOn('kept')
-    const uid = await startedOn('lost')
-    lost.child.kill('SIGKILL')
-    const counted = `${retries === 0 ? 'TaskFailed' : 'tutti.TaskAttempt'} ${uid} `
-    const isCounted = (line: string): boolean => line.startsWith(counted)
-    await eventually(() => expect(lines(events).filter(isCounted)).toHaveLength(1))
-    killed.child.kill('SIGKILL')
-    await killed.ended
-    rmSync(failed, { force: true })
-    startDriver(cluster, settings)
-    if (retries > 0) {
-      const third = await cluster.agent('third', '--cores', '1')
-      expect(await startedOn('third')).toBe(uid)
-      third.child.kill('SIGKILL')
-    }
-    await eventually(() => expect(lines(failed)).toEqual([uid]))
-    expect(lines(begun).filter((one) => one === uid)).toHaveLength(1 + retries)
-  },
-)
+it('a returning driver counts attempts that were lost with their node', async () => {
+  const cluster = await startTestCluster()
+  await startAgentHere(cluster, { name: 'kept' })
+  const lost = await cluster.agent('lost', '--cores', '1')
+  const settings = { count: 2, taskMs: 3_600_000, retries: 1, tellsEvents: true }
+  const [begun, failed, events] = ['begun', 'failed', 'events'].map((name) => {
+    return join(cluster.folder, name)
+  }) as [string, string, string]
+  const startedOn = async (node: string): Promise<string> => {
+    const isStart = (line: string): boolean =>
+      /Started/.test(line) && line.endsWith(` ${node}`) && line.includes(' task-')
+    return eventually(() => {
+      const [, uid = ''] = lines(events).find(isStart)?.split(' ') ?? []
+      expect(uid).not.toBe('')
+      return uid
+    })
+  }
+  const killed = startDriver(cluster, settings)
+  await startedOn('kept')
+  const uid = await startedOn('lost')
+  lost.child.kill('SIGKILL')
+  await eventually(() => {
+    expect(readLatestRecord(cluster.folder)).toContain('"event_type":"tutti.TaskAttempt"')
+  })
+  killed.child.kill('SIGKILL')
+  await killed.ended
+  startDriver(cluster, settings)
+  const third = await cluster.agent('third', '--cores', '1')
+  expect(await startedOn('third')).toBe(uid)
+  third.child.kill('SIGKILL')
+  await eventually(() => expect(lines(failed)).toEqual([uid]))
+  expect(lines(begun).filter((one) => one === uid)).toHaveLength(2)
+})
 
 describe('a driver that is killed at seeded moments and started again each time', () => {
   const seed = chooseSeed()
@@ -194,7 +164,7 @@ it('a returning driver reads each earlier result once', async () => {
   expect([...reads.values()].filter((count) => count > 1)).toEqual([])
 })
 
-it('a returning driver reruns a task whose large value an earlier start has taken', async () => {
+it('a returning driver has the large value that an earlier start has recorded', async () => {
   const cluster = await startTestCluster()
   const program = fileURLToPath(new URL('fixtures/large-driver.ts', import.meta.url))
   const values = join(cluster.folder, 'values')
@@ -210,7 +180,22 @@ it('a returning driver reruns a task whose large value an earlier start has take
     await Promise.all([driverProcess.ended, agent.ended])
   }
   expect(lines(values)).toEqual(['2000000', '2000000'])
-  expect(lines(join(cluster.folder, 'begun'))).toHaveLength(2)
+  expect(lines(join(cluster.folder, 'begun'))).toEqual(['begun'])
+})
+
+it('without a record, a killed driver begins a new run, and agents end the earlier one', async () => {
+  const cluster = await oneAgent()
+  const { folder, server } = cluster
+  const settings = { resumes: false, count: 1, hasPrograms: true, taskMs: 3_600_000 }
+  const killed = startDriver(cluster, { ...settings, backend: { ownerTtlSeconds: 3600 } })
+  const begun = join(folder, 'begun')
+  await eventually(() => expect(lines(begun)).toEqual(['task-0']))
+  killed.child.kill('SIGKILL')
+  await killed.ended
+  // The only core is free again, although the first program would run for an hour.
+  expect(await endReturning(cluster, { ...settings, taskMs: 0 })).toEqual(['DONE'])
+  expect(lines(begun)).toEqual(['task-0', 'task-0'])
+  expect(await storedNames(server.url)).toEqual([])
 })
 
 describe('what a killed driver left, taken by a session of the same id', () => {
@@ -237,7 +222,7 @@ describe('what a killed driver left, taken by a session of the same id', () => {
     await killedDriver(cluster, [one], () => expect(lines(begun)).toEqual(both))
     const session = new Session([await cluster.connect()], { id: 'kept' })
     onTestFinished(() => session.close())
-    const telemetry = await session.startTelemetry()
+    const telemetry = await continueRecord(session, folder)
     const attempts: unknown[] = []
     telemetry.subscribe(({ event_type: type, attributes }) => {
       if (/^Task(Started|Failed)$/.test(type)) attempts.push([type, attributes['attempt']])
@@ -257,28 +242,35 @@ describe('what a killed driver left, taken by a session of the same id', () => {
   })
 
   it('a task that is canceled while the session is told of another end, ends once', async () => {
-    const cluster = await oneAgent()
-    const { folder } = cluster
-    const failing: KeptTask = { uid: 'failing', kind: 'failing' }
-    const done: KeptTask = { uid: 'done', kind: 'done' }
-    const ended = join(folder, 'ended')
-    await killedDriver(cluster, [failing, done], () => expect(lines(ended)).toHaveLength(2))
+    const cluster = await sharedServer()
+    const { folder, server } = cluster
+    await startAgentHere(cluster, { name: 'wide', cores: 2 })
+    const kept: readonly KeptTask[] = [
+      { uid: 'failing', kind: 'failing' },
+      { uid: 'done', kind: 'held' },
+    ]
+    const begun = join(folder, 'begun')
+    await killedDriver(cluster, kept, () => expect(lines(begun)).toHaveLength(2))
+    writeFileSync(join(folder, 'go'), '')
+    await eventually(async () => expect(await storedEnds(server.url)).toBeGreaterThan(0))
     const session = new Session([await cluster.connect()], { id: 'kept' })
     onTestFinished(() => session.close())
+    await continueRecord(session, folder)
     const controller = new AbortController()
     // The session asks this while it takes the failure.
     const abort = (): boolean => {
       controller.abort()
       return false
     }
+    const [failing, done] = kept as [KeptTask, KeptTask]
     const tasks = [
       toTask(folder, failing, { retries: { times: 1, if: abort } }),
       toTask(folder, done, { signal: controller.signal }),
-      toTask(folder, { uid: 'later', kind: 'done' }),
+      toTask(folder, { uid: 'later', kind: 'held' }),
     ]
     await session.submitTasks(tasks)
     await session.waitTasks(tasks)
     expect(tasks.map(({ state }) => state)).toEqual(['FAILED', 'CANCELED', 'DONE'])
-    expect(lines(join(folder, 'begun')).toSorted()).toEqual(['done', 'failing', 'later'])
+    expect(lines(begun).toSorted()).toEqual(['done 1', 'failing 1', 'later 1'])
   })
 })
