@@ -13,6 +13,10 @@ export type Fault = { readonly atMs: number } & (
       readonly direction: DirectionName
       readonly ms: number
     }
+  /** Some messages are lost although the connection stays. */
+  | { readonly kind: 'lose messages'; readonly agent: number | null; readonly ms: number }
+  /** Some messages arrive twice. */
+  | { readonly kind: 'repeat messages'; readonly agent: number | null; readonly ms: number }
   | { readonly kind: 'restart server'; readonly ms: number; readonly restart: RestartKind }
   | { readonly kind: 'fill store'; readonly ms: number }
   | { readonly kind: 'fill disk of record'; readonly ms: number }
@@ -30,6 +34,8 @@ type Kind = Fault['kind']
 const kinds: readonly Kind[] = [
   'break link',
   'stall link',
+  'lose messages',
+  'repeat messages',
   'restart server',
   'fill store',
   'fill disk of record',
@@ -83,6 +89,9 @@ function drawFault(
       const direction = random.pick<DirectionName>(['toServer', 'fromServer'])
       return { kind, atMs, agent: link, direction, ms: shortOrLong(lossSeconds) }
     }
+    case 'lose messages':
+    case 'repeat messages':
+      return { kind, atMs, agent: link, ms: random.between(50, 1500) }
     case 'restart server': {
       const restart = random.pick<RestartKind>(['kept', 'kept', 'lost', 'set back'])
       return { kind, atMs, ms: random.between(50, 4000), restart }

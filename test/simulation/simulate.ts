@@ -265,6 +265,8 @@ class Simulation {
   #inject(fault: Fault): void {
     this.#trace(`fault: ${JSON.stringify(fault)}`)
     if (fault.kind === 'break link') this.#linkOf(fault.agent)?.break()
+    else if (fault.kind === 'lose messages') this.#linkOf(fault.agent)?.loseMessages(fault.ms)
+    else if (fault.kind === 'repeat messages') this.#linkOf(fault.agent)?.repeatMessages(fault.ms)
     else if (fault.kind === 'stall link') {
       this.#linkOf(fault.agent)?.stall(fault.direction, fault.ms)
     } else if (fault.kind === 'restart server') this.#restartServer(fault)

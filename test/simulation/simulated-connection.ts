@@ -38,6 +38,7 @@ const reconnectDelayMs = [100, 200] as const
 const latencyMs = [0.05, 2] as const
 const slowLatencyMs = [5, 60] as const
 const slowChance = 0.02
+const faultyChance = 0.2
 
 export class SimulatedConnection implements Broker {
   readonly url = 'simulated'
@@ -52,6 +53,8 @@ export class SimulatedConnection implements Broker {
   }
   /** What the client sends after it has reconnected. */
   #unsent: (() => void)[] = []
+  #losesUntilMs = 0
+  #repeatsUntilMs = 0
   #link = 1
   #isClosed = false
   isConnected = true
@@ -179,6 +182,16 @@ export class SimulatedConnection implements Broker {
     })
   }
 
+  /** For this time, loses some messages in both directions. */
+  loseMessages(ms: number): void {
+    this.#losesUntilMs = this.#options.time.nowMs + ms
+  }
+
+  /** For this time, some messages arrive twice. */
+  repeatMessages(ms: number): void {
+    this.#repeatsUntilMs = this.#options.time.nowMs + ms
+  }
+
   #reconnectLater(): void {
     const { random, process, server } = this.#options
     process.clock.after(random.between(...reconnectDelayMs), () => {
@@ -222,9 +235,13 @@ export class SimulatedConnection implements Broker {
     )
     direction.lastArrivalMs = arrivalMs
     const link = this.#link
-    time.at(arrivalMs, () => {
+    const arriveOnce = (): void => {
       if (this.#link === link && server.connections.has(this)) arrive()
-    })
+    }
+    if (time.nowMs < this.#losesUntilMs && random.chance(faultyChance)) return
+    time.at(arrivalMs, arriveOnce)
+    if (time.nowMs >= this.#repeatsUntilMs || !random.chance(faultyChance)) return
+    time.at(arrivalMs + random.between(...slowLatencyMs), arriveOnce)
   }
 
   #call<T>(execute: () => T, timeoutMs = callTimeoutMs): Promise<T> {
