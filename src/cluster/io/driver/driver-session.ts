@@ -71,6 +71,7 @@ export class DriverSession implements ClusterConnection {
   #cancelTick: () => void = () => {}
   readonly #started: Promise<void>
   #isOwner = false
+  #streamCreated = ''
 
   constructor(rawOptions: DriverSessionOptions) {
     const onFailed = (error: unknown): void => this.#fail(error)
@@ -249,6 +250,7 @@ export class DriverSession implements ClusterConnection {
     })
     this.#isOwner = true
     this.#data.driverStart = claimed.driverStart
+    this.#streamCreated = claimed.streamCreated
     this.#stops.push(
       claimed.stop,
       this.#links.subscribe(() => this.#trigger.schedule()),
@@ -265,15 +267,21 @@ export class DriverSession implements ClusterConnection {
 
   #handleReconnect(): void {
     this.#tell({ kind: 'reconnected' })
-    const { use } = this.#options
     const { stream, subjects, run } = this.#data
     restoreStream({ ...this.#options, stream, subjects }, run)
-      .then((isOwn) => {
-        if (!isOwn) this.#fail(supersededError(use.sessionId))
-      })
+      .then((created) => this.#handleStream(created))
       .catch(() => {
         // The connection was lost again.
       })
+  }
+
+  #handleStream(created: string | null): void {
+    const { use, broker, log } = this.#options
+    if (created === null) return this.#fail(supersededError(use.sessionId))
+    if (created === this.#streamCreated) return
+    this.#streamCreated = created
+    const text = `the broker at ${broker.url} has lost its data of session "${use.sessionId}"`
+    log.warn('StoreLost', `${text}: agents send unrecorded results again`)
   }
 
   #tick(): void {

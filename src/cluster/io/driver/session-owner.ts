@@ -6,7 +6,12 @@
 import type { Clock } from '../../../foundation/clock.ts'
 import { BackendError } from '../../../foundation/errors.ts'
 import { poll } from '../../../runtime/retry.ts'
-import { type Broker, type BrokerMessage, StoreFullError } from '../../broker/broker.ts'
+import {
+  type Broker,
+  type BrokerMessage,
+  StoreFullError,
+  type StreamState,
+} from '../../broker/broker.ts'
 import type { SessionStream } from '../../broker/session-stream.ts'
 import { deriveKeys, type Keys, newDriverStart, emptyHeader, seal } from '../../wire/envelope.ts'
 import { expectMessage, maxSilenceMs, type Message } from '../../wire/messages.ts'
@@ -87,6 +92,8 @@ export interface ClaimedSession {
   readonly run: string
   /** The start of this driver. It is higher than all earlier ones that are known. */
   readonly driverStart: number
+  /** When the session's stream was created. A later stream lacks what this one has. */
+  readonly streamCreated: string
   /** Stops answering ownership requests. */
   readonly stop: () => void
 }
@@ -112,7 +119,9 @@ export async function claimSession(given: ClaimOptions): Promise<ClaimedSession>
       const run = isReturning && known.run === null ? owned.label : newRun
       onRun(run)
       if (owned.label !== run) await replaceStream(options)
-      return { run, driverStart: newDriverStart(clock, known.latestStart), stop: owned.stop }
+      const streamCreated = (await findStream(options))?.created ?? ''
+      const driverStart = newDriverStart(clock, known.latestStart)
+      return { run, driverStart, streamCreated, stop: owned.stop }
     } catch (error) {
       owned.stop()
       throw error
@@ -197,21 +206,28 @@ export async function hasOtherOwner({
 }
 
 /**
- * Ensures that the stream is that of the run, after the server was away. It may have another one if
- * an older store was restored. Resolves with `false` if another process owns the session.
+ * Ensures that there is a stream of the run, after the server was away. The server may have none, or
+ * another one if an older store was restored. Resolves with the time at which the stream was
+ * created, or with `null` if another process owns the session.
  */
 export async function restoreStream(
   options: Pick<ClaimOptions, 'broker' | 'subjects' | 'token' | 'stream'>,
   run: string,
-): Promise<boolean> {
+): Promise<string | null> {
   const { broker, subjects, stream } = options
-  if (await hasOtherOwner(options)) return false
-  const found = await broker.store.findStream(subjects.stream, subjects.claim)
-  if (found === null || found.label === run) return true
-  await broker.store.remove(subjects.stream)
+  if (await hasOtherOwner(options)) return null
+  const found = await findStream(options)
+  if (found?.label === run) return found.created
+  if (found !== null) await broker.store.remove(subjects.stream)
   await stream.open()
-  return true
+  return (await findStream(options))?.created ?? ''
 }
+
+export const findStream = ({
+  broker,
+  subjects,
+}: Pick<ClaimOptions, 'broker' | 'subjects'>): Promise<StreamState | null> =>
+  broker.store.findStream(subjects.stream, subjects.claim)
 
 /**
  * Claims the session and answers ownership requests. Returns a function that stops the answers, or
