@@ -6,10 +6,12 @@ import type { Agent } from '../../src/cluster/io/agent/agent.ts'
 import type { ClusterBackendOptions } from '../../src/cluster/cluster-options.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import type { TelemetryManager } from '../../src/telemetry/manager.ts'
 import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { sharedTestCluster, startAgentHere, type TestCluster } from './agents.ts'
 import { heldWork, work } from './fixtures/cluster-tasks.ts'
+import { continueRecord } from './fixtures/records.ts'
 import type { DriverSettings } from './fixtures/returning-session.ts'
 import { storedNames } from './stored-names.ts'
 
@@ -71,11 +73,12 @@ class LeftTasks {
     writeFileSync(join(this.cluster.folder, 'go'), '')
   }
 
-  /** The driver returns. */
-  async session(): Promise<Session> {
-    const session = new Session([await this.cluster.connect(backend)], { id: 'returning' })
+  /** The driver returns with its record. */
+  async session(): Promise<{ session: Session; telemetry: TelemetryManager }> {
+    const { cluster } = this
+    const session = new Session([await cluster.connect(backend)], { id: 'returning' })
     onTestFinished(() => session.close())
-    return session
+    return { session, telemetry: await continueRecord(session, cluster.folder) }
   }
 
   held(uid: string, valueLength: number): ComputeTask<string> {
@@ -96,8 +99,7 @@ describe('a task that runs on when its driver is killed, and that is submitted a
     async (length) => {
       const uids = ['task-0', 'task-1']
       const left = await LeftTasks.start({ count: 2, valueLength: length }, uids, 3)
-      const session = await left.session()
-      const telemetry = await session.startTelemetry()
+      const { session, telemetry } = await left.session()
       const stale: unknown[] = []
       telemetry.subscribe(({ event_type: type, task_id }) => {
         if (type === 'tutti.StaleResult') stale.push(task_id)
@@ -133,8 +135,7 @@ describe('a task that runs on when its driver is killed, and that is submitted a
       else if (how === 'has ended') {
         await eventually(() => expect(left.lines('returned')).toEqual(['task-0']))
       }
-      const session = await left.session()
-      const telemetry = await session.startTelemetry()
+      const { session, telemetry } = await left.session()
       const told: unknown[] = []
       const times: number[] = []
       telemetry.subscribe((event) => {
@@ -155,7 +156,7 @@ describe('a task that runs on when its driver is killed, and that is submitted a
   it('an adopted task ends at its node if it is canceled before its agent answers', async () => {
     const settings = { count: 1, hasPrograms: true, taskMs: 3_600_000 }
     const left = await LeftTasks.start(settings, ['task-0'], 1)
-    const session = await left.session()
+    const { session } = await left.session()
     const uid = 'task-0'
     const again = new ComputeTask({ uid, executable: '/bin/sh', arguments: ['-c', 'exit 1'] })
     const other = left.other('other')
@@ -168,7 +169,7 @@ describe('a task that runs on when its driver is killed, and that is submitted a
   it('an adopted task ends at its node if the session closes before the answer', async () => {
     const settings = { count: 1, hasPrograms: true, taskMs: 3_600_000 }
     const left = await LeftTasks.start(settings, ['task-0'], 1)
-    const session = await left.session()
+    const { session } = await left.session()
     await session.submitTasks([left.other('other')])
     await session.close()
     const { cluster } = left
@@ -181,7 +182,7 @@ describe('a task that runs on when its driver is killed, and that is submitted a
   it('a task that had not begun is not adopted unless it is submitted again', async () => {
     const left = await LeftTasks.start({ count: 2, valueLength: 10 }, ['task-0'], 1)
     await startAgentHere(left.cluster, { name: 'second', labels: { at: 'second' } })
-    const session = await left.session()
+    const { session } = await left.session()
     // Once this task has ended, all agents have answered.
     const first = left.other('first', { at: 'second' })
     await session.submitTasks([first])

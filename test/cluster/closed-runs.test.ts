@@ -11,6 +11,7 @@ import { eventually } from '../eventually.ts'
 import { sharedTestCluster, startAgentHere, type TestCluster } from './agents.ts'
 import { heldWork } from './fixtures/cluster-tasks.ts'
 import { type KeptTask, toTask } from './fixtures/kept-tasks.ts'
+import { continueRecord } from './fixtures/records.ts'
 import { LinkProxy } from './link-proxy.ts'
 import { storedNames } from './stored-names.ts'
 import { token } from './test-token.ts'
@@ -155,10 +156,12 @@ it('row 97: messages of a closed run complete nothing in a later run of its id',
   const log = { warn: (code: string): void => void warnings.push(code) }
   const start = async (
     lossSeconds: number,
+    returns = false,
   ): Promise<{ session: Session; kept: ComputeTask<unknown> }> => {
     const backend = await cluster.connect({ lossSeconds, ownerTtlSeconds: 3600, log })
     const session = new Session([backend], { id: 'kept' })
     onTestFinished(() => session.close())
+    if (returns) await continueRecord(session, folder)
     const kept = toTask(folder, task)
     await session.submitTasks([kept])
     return { session, kept }
@@ -185,7 +188,7 @@ it('row 97: messages of a closed run complete nothing in a later run of its id',
   await stranger.sendAgain()
   await startAgentHere(cluster, { name: 'second' })
   // As long as it looks for the agent that was killed; the other one is in its own process.
-  const returned = await start(1)
+  const returned = await start(1, true)
   await eventually(() => expect(lines(begun)).toHaveLength(3))
   await eventually(() => expect(returned.kept.state).toBe('RUNNING'))
   writeFileSync(go, '')

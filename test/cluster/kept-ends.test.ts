@@ -13,6 +13,7 @@ import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { startAgentHere } from './agents.ts'
 import { heldWork } from './fixtures/cluster-tasks.ts'
+import { continueRecord } from './fixtures/records.ts'
 import { LinkProxy } from './link-proxy.ts'
 import { freePort } from '../free-port.ts'
 import { RestartableServer, type ServerOptions } from './restartable-server.ts'
@@ -72,13 +73,14 @@ class LeftValues {
     return this.lines('begun')
   }
 
-  /** The driver returns. */
+  /** The driver returns with its record. */
   async session(): Promise<Session> {
     const servers = this.server.url
     const log = { warn: (code: string) => void this.warnings.push(code) }
     const backend = await ClusterBackend.create({ servers, token, ownerTtlSeconds: 600, log })
     const session = new Session([backend], { id: 'returning' })
     onTestFinished(() => session.close())
+    await continueRecord(session, this.server.folder)
     return session
   }
 

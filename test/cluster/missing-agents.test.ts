@@ -129,7 +129,7 @@ describe('an agent that a killed driver has used', () => {
     expect(tasks.lines('moved')).toEqual([])
   })
 
-  it('an agent of a killed driver is not missing if all its results are stored', async () => {
+  it('an agent that left while its driver was away has left its results in the broker', async () => {
     const tasks = new HeldTasks(await sharedServer(), 2)
     const { cluster } = tasks
     const leaving = await startAgentHere(cluster, { name: 'leaving' })
@@ -142,6 +142,8 @@ describe('an agent that a killed driver has used', () => {
     await startAgentHere(cluster, { name: 'other' })
     expect(await tasks.startLast()).toEqual(['DONE', 'DONE'])
     expect(tasks.lines('begun').toSorted()).toEqual(['task-0', 'task-1'])
-    expect(tasks.eventsOf('leaving')).toEqual([])
+    // It had one core, and has returned the other task to nobody.
+    expect(tasks.eventsOf('leaving')).toEqual(['tutti.NodeLost', 'tutti.TaskMoved'])
+    expect(tasks.lines('moved')).toEqual(['task-1'])
   })
 })

@@ -91,7 +91,7 @@ describe('a process that is started again after its clock was set back by an hou
     expect(lines(begun).toSorted()).toEqual(uids.toSorted())
   })
 
-  it('a driver with a set-back clock continues without its notes in the broker', async () => {
+  it('a driver with a set-back clock continues although the broker has lost all', async () => {
     const server = new RestartableServer(await freePort())
     const { folder, url } = server
     await server.start()

@@ -13,11 +13,13 @@ import { type Clock, sleep, systemClock } from '../../src/foundation/clock.ts'
 import { messageOf } from '../../src/foundation/errors.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
+import type { TelemetryManager } from '../../src/telemetry/manager.ts'
 import { startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { byRun } from '../long-run.ts'
 import { sharedTestCluster, startAgentHere } from './agents.ts'
 import { work } from './fixtures/cluster-tasks.ts'
+import { continueRecord } from './fixtures/records.ts'
 import { keysOfSession } from './stored-names.ts'
 import { token, useOf } from './test-token.ts'
 
@@ -100,8 +102,7 @@ async function readCompletions(url: string, sessionId: string): Promise<readonly
 }
 
 /** In seconds, by task. */
-async function followDurations(session: Session): Promise<ReadonlyMap<string, number>> {
-  const telemetry = await session.startTelemetry()
+function followDurations(telemetry: TelemetryManager): ReadonlyMap<string, number> {
   const durations = new Map<string, number>()
   telemetry.subscribe((event) => {
     if (event.event_type !== 'TaskCompleted') return
@@ -116,7 +117,7 @@ describe('the duration of an attempt', () => {
     await startAgentHere(cluster, { name: 'coarse', clock: coarseClock })
     const session = new Session([await cluster.connect()])
     onTestFinished(() => session.close())
-    const durations = await followDurations(session)
+    const durations = followDurations(await session.startTelemetry())
     const begun = join(cluster.folder, 'begun')
     const tasks = [30, 250, 700].map((ms) => {
       return new ComputeTask({ uid: `of-${ms}`, function: work, args: [begun, 'timed', ms] })
@@ -142,24 +143,22 @@ describe('the duration of an attempt', () => {
     const driver = startProgram(program, [
       cluster.server.url,
       cluster.folder,
-      JSON.stringify({ count: 2, taskMs: 700 }),
+      JSON.stringify({ count: 1, taskMs: 1500 }),
     ])
     onTestFinished(() => void driver.child.kill('SIGKILL'))
     const begun = join(cluster.folder, 'begun')
-    // The first one has ended, the second one runs.
-    await eventually(() => expect(readFileSync(begun, 'utf8').split('\n')).toHaveLength(3))
+    await eventually(() => expect(readFileSync(begun, 'utf8')).toBe('task-0\n'))
     driver.child.kill('SIGKILL')
     await driver.ended
     const session = new Session([await cluster.connect()], { id: 'returning' })
     onTestFinished(() => session.close())
-    const durations = await followDurations(session)
-    const tasks = ['task-0', 'task-1'].map((uid) => {
-      return new ComputeTask({ uid, function: work, args: [begun, 'never', 0] })
-    })
-    await session.submitTasks(tasks)
-    expect(await Promise.all(tasks)).toEqual(['task-0', 'task-1'])
-    await eventually(() => expect(durations.size).toBe(2))
-    for (const seconds of durations.values()) expect(seconds).toBeGreaterThan(0.698)
+    const durations = followDurations(await continueRecord(session, cluster.folder))
+    const uid = 'task-0'
+    const task = new ComputeTask({ uid, function: work, args: [begun, uid, 1500] })
+    await session.submitTasks([task])
+    expect(await task).toBe(uid)
+    await eventually(() => expect(durations.get(uid)).toBeGreaterThan(1.498))
+    expect(readFileSync(begun, 'utf8')).toBe('task-0\n')
   })
 })
 

@@ -80,9 +80,9 @@ export class Driver {
     return this.#jobs.placement.waiting
   }
 
-  /** The names of the agents with which the session has a part. */
+  /** The names of the agents that have a part in the session, or may get one. */
   get usedAgents(): readonly string[] {
-    return [...this.#agents.values()].filter(({ use }) => use !== 0).map(({ name }) => name)
+    return [...this.#agents.values()].filter(({ link }) => link !== null).map(({ name }) => name)
   }
 
   find(job: Job): DriverJob | null {

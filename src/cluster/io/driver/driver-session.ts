@@ -71,6 +71,8 @@ export class DriverSession implements ClusterConnection {
   #cancelTick: () => void = () => {}
   readonly #started: Promise<void>
   #isOwner = false
+  /** The agents that may hold jobs of an earlier start, by name. */
+  #earlierAgents: readonly string[] = []
   #streamCreated = ''
 
   constructor(rawOptions: DriverSessionOptions) {
@@ -214,6 +216,7 @@ export class DriverSession implements ClusterConnection {
     this.#stops.push(directory.listen(this.#listener))
     for (const agent of directory.agents) this.#listener.agentJoined(agent)
     const earlier = (await session.begun) ?? null
+    this.#earlierAgents = earlier?.nodes.map(({ nodeId }) => nodeId) ?? []
     const policy = { delayMs: tickIntervalMs, timeoutMs: agentTimeoutSeconds * 1000 }
     const mayRetry = (error: unknown): boolean => !(error instanceof BackendError)
     const claim = async (): Promise<void> => (this.#isOpen ? this.#claim(earlier) : undefined)
@@ -332,7 +335,8 @@ export class DriverSession implements ClusterConnection {
     const { stream } = this.#data
     // The stored data belongs to the driver that owns the session. That may be another driver.
     if (this.#failure !== null || !this.#isOwner) return stream.close()
-    const isOwn = await detachAgents(this.#driver.usedAgents, reason, {
+    const agents = [...new Set([...this.#driver.usedAgents, ...this.#earlierAgents])]
+    const isOwn = await detachAgents(agents, reason, {
       ...this.#options,
       run: this.#data.run,
       driverStart: this.#data.driverStart,
