@@ -71,9 +71,9 @@ export class Link {
     return true
   }
 
-  receiveIdle({ acknowledged }: Header, { sent, isBroken }: Message<'idle'>, nowMs: number): void {
+  receiveIdle({ acknowledged }: Header, { isBroken }: Message<'idle'>, nowMs: number): void {
     this.#handleAcknowledgement(acknowledged, nowMs)
-    this.#isBroken ||= isBroken || sent > this.#received
+    this.#isBroken ||= isBroken
   }
 
   /**
@@ -87,7 +87,7 @@ export class Link {
     this.#confirmed = this.#received
     return {
       header: { scope: this.id, number: 0, acknowledged: this.#received },
-      message: { kind: 'idle', sent: this.#sent, isBroken: this.#isBroken },
+      message: { kind: 'idle', isBroken: this.#isBroken },
     }
   }
 

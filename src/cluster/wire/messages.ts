@@ -375,8 +375,6 @@ const forms = {
   restore: { number: count },
   /** Not numbered. Sent at intervals if something is not acknowledged, in either direction. */
   idle: {
-    /** The number of the last message of the link that the sender has sent. */
-    sent: count,
     /** Whether messages of the link are missing or were lost, so that a new link is needed. */
     isBroken: flag,
   },

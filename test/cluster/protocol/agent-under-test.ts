@@ -112,7 +112,7 @@ export class AgentUnderTest {
 
   acknowledge(acknowledged: number): void {
     const header = { scope: this.#link, number: 0, acknowledged }
-    const message = { kind: 'idle', sent: this.#numbers, isBroken: false } as const
+    const message = { kind: 'idle', isBroken: false } as const
     this.tell({ kind: 'idle', header, message })
   }
 
