@@ -15,9 +15,9 @@ export interface KeptResults {
   readonly number: number
   /** How many results the message has. */
   readonly results: number
-  /** `null` if only the number is kept. */
+  /** `null` if only the number is kept. There are no `objects` then. */
   payload: Buffer | null
-  readonly objects: readonly ObjectToStore[]
+  objects: readonly ObjectToStore[]
   state: 'unstored' | 'appending' | 'stored'
   /** Whether the store may have lost the objects, which no driver has read. */
   mayLackObjects: boolean
@@ -188,6 +188,7 @@ export class KeptMessages {
   #dropContent(kept: KeptResults): void {
     if (kept.payload !== null) this.#resultBytes -= countBytes(kept)
     kept.payload = null
+    kept.objects = []
   }
 }
 
