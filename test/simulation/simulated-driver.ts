@@ -46,7 +46,7 @@ export class SimulatedDriver {
     this.#session = session
     directory.listen({
       agentJoined: ({ announcement: { name, start } }) => session.noteNode(name, start),
-      agentDraining: ({ announcement: { name } }) => session.noteNode(name, null),
+      agentDraining: () => {},
       agentLost: () => {},
     })
     const connection = new DriverSession({
