@@ -36,8 +36,10 @@ export class ReceivedResults {
   constructor({ jobs, listener, instruct }: ReceivedResultsOptions) {
     this.#jobs = jobs
     this.#instruct = instruct
-    const reportResult = (one: DriverJob, end: FoundResult): void =>
-      this.#report({ one, end, agent: null, message: null })
+    const reportResult = (one: DriverJob, end: FoundResult): void => {
+      const { agent = null, message = null } = end.source ?? {}
+      this.#report({ one, end, agent, message })
+    }
     this.returned = new ReturnedRun({ jobs, listener, reportResult })
   }
 
@@ -140,7 +142,10 @@ export class ReceivedResults {
         driverStart !== jobs.driverStart &&
         (!agent.hasReportedEarlier || this.returned.isHeld(agent, end))
       if (!isFound) jobs.drop(agent.name, uid, attempt, message)
-      else {
+      else if (refersToObject(end)) {
+        // The agent keeps the value, because the store may lose it before it is read.
+        this.returned.addResult({ ...end, source: { agent, message } })
+      } else {
         // This process keeps it now, and the stream.
         message.left--
         this.returned.addResult(end)
@@ -215,7 +220,10 @@ export class ReceivedResults {
     }
     one.isEnding = false
     if (!isLost) return this.#report(parts)
-    if (agent === null) return this.returned.rerun(one, end.attempt)
+    if (agent === null || end.source !== undefined) {
+      if (message !== null) message.left--
+      return this.returned.rerun(one, end.attempt)
+    }
     const error = new BackendError(`the broker has lost the value of task ${one.uid}`, {
       code: 'ResultLostError',
     })

@@ -6,12 +6,23 @@
 import { type BackendListener, toEventNotice } from '../../backends/backend.ts'
 import { TaskMoved } from '../../events/library-events.ts'
 import type { AgentStart, HeldJob, WireEvent, WireResult } from '../wire/messages.ts'
+import type { ReceivedMessage } from './agent-results.ts'
 import type { EventSource } from './clock-offset.ts'
 import type { DriverJobs } from './driver-jobs.ts'
 import type { DriverJob, RemoteAgent } from './remote-agent.ts'
 
+/** The message with a result, of an agent that keeps the result until it is recorded. */
+export interface ResultSource {
+  readonly agent: RemoteAgent
+  readonly message: ReceivedMessage
+}
+
 /** A result, with the start of the driver that sent its attempt. */
-export type FoundResult = WireResult & { readonly driverStart: number }
+export type FoundResult = WireResult & {
+  readonly driverStart: number
+  /** Only for a result whose value is in the store: its agent can store the value again. */
+  readonly source?: ResultSource
+}
 
 interface FoundAttempt {
   readonly agent: RemoteAgent
@@ -71,12 +82,16 @@ export class ReturnedRun {
 
   addResult(end: FoundResult): void {
     const { uid } = end
-    if (this.#canceled.has(uid)) return
+    if (this.#canceled.has(uid)) return settle(end)
     const held = this.#held.get(uid)?.held
     if (held !== undefined && isSameAttempt(held, end)) this.#held.delete(uid)
     const known = this.#results.get(uid) ?? []
-    if (known.some((one) => isSameAttempt(one, end))) return
-    this.#results.set(uid, [...known, end].toSorted(compareAttempts))
+    const same = known.find((one) => isSameAttempt(one, end))
+    if (same !== undefined && (same.source !== undefined || end.source === undefined)) {
+      return settle(end)
+    }
+    const others = known.filter((one) => one !== same)
+    this.#results.set(uid, [...others, end].toSorted(compareAttempts))
   }
 
   /** Whether the agent holds this attempt for a task that was not submitted yet. */
@@ -113,6 +128,8 @@ export class ReturnedRun {
   cancel(uid: string, reason: string): void {
     this.#canceled.set(uid, reason)
     this.#events.delete(uid)
+    this.#results.get(uid)?.forEach(settle)
+    this.#results.delete(uid)
     this.#cancelHeld(uid, reason)
   }
 
@@ -224,6 +241,7 @@ export class ReturnedRun {
       this.#takeFromAgent(one, agent, 'an earlier start has ended it')
       return
     }
+    this.#results.get(uid)?.forEach(settle)
     this.#results.delete(uid)
     if (held === undefined || held.agent === agent) return
     const isOwnLater = wireAttempt > held.held.attempt && driverStart > held.held.driverStart
@@ -293,7 +311,8 @@ export class ReturnedRun {
    * runs or has completed, or else one failure per call.
    */
   #takeContinuation(uid: string, attempt: number): Continuation {
-    const ends = (this.#results.get(uid) ?? []).filter((end) => end.attempt >= attempt)
+    const all = this.#results.get(uid) ?? []
+    const ends = all.filter((end) => end.attempt >= attempt)
     const found = this.#held.get(uid)
     const last = ends.at(-1)
     this.#results.delete(uid)
@@ -303,17 +322,20 @@ export class ReturnedRun {
       (last === undefined || compareAttempts(last, found.held) < 0)
     if (isAdopted) {
       this.#held.delete(uid)
+      all.forEach(settle)
       const { attempt: at } = found.held
       return { adopted: found, attempt: at, uncounted: countUncounted(attempt, at, ends) }
     }
     this.#cancelHeld(uid)
     const completed = ends.findLast(isCompletion)
     const end = completed ?? ends.find((one) => !isCanceled(one))
+    const later =
+      completed === undefined && end !== undefined ? ends.slice(ends.indexOf(end) + 1) : []
+    for (const one of all) if (one !== end && !later.includes(one)) settle(one)
     if (end === undefined) {
       const next = last === undefined ? attempt : last.attempt + 1
       return { attempt: next, uncounted: countUncounted(attempt, next, ends) }
     }
-    const later = completed === undefined ? ends.slice(ends.indexOf(end) + 1) : []
     if (later.length > 0) this.#results.set(uid, later)
     else if (completed === undefined && this.#missing.size > 0) this.#failed.add(uid)
     return { end, attempt: end.attempt, uncounted: countUncounted(attempt, end.attempt, ends) }
@@ -335,6 +357,11 @@ const isSameAttempt = (a: Attempt, b: Attempt): boolean => compareAttempts(a, b)
 
 function cancelFound({ agent, held }: FoundAttempt, reason: string): void {
   agent.cancel([held.uid, held.attempt, held.driverStart], reason)
+}
+
+/** Nobody needs the result. */
+function settle({ source }: FoundResult): void {
+  if (source !== undefined) source.message.left--
 }
 
 const isCompletion = ({ outcome: { kind } }: WireResult): boolean =>
