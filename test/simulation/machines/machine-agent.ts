@@ -435,6 +435,7 @@ class Part implements BackendListener {
 
   #finish(): void {
     this.#cancelWake()
+    this.#puts.clear()
     for (const unsubscribe of this.#unsubscribe) unsubscribe()
     this.#options.onEnded()
     for (const end of this.#onEnd.splice(0)) end()
@@ -532,7 +533,7 @@ class Part implements BackendListener {
       const isFull = error instanceof StoreFullError
       this.tell({ kind: 'store-problem', error, isFull })
       process.clock.after(putDelayMs, () => {
-        if (!this.#puts.has(id) || this.#isEnding) return
+        if (!this.#puts.has(id)) return
         this.#openStream()
         this.#put(id, objects, names)
       })
