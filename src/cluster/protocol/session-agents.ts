@@ -300,8 +300,8 @@ export class SessionAgents {
     const { header, payload, size } = message
     if (payload.kind === 'idle') link.receiveIdle(header, payload, nowMs)
     else if (link.receive(header, nowMs)) this.#handlePayload(agent, payload, size)
-    if (link.isBroken) this.#reconcile(agent, nowMs)
-    else this.#finishResending(agent, nowMs)
+    // A broken link is replaced at the next tick.
+    if (!link.isBroken) this.#finishResending(agent, nowMs)
   }
 
   #handlePayload(agent: RemoteAgent, payload: AgentReport | ResultsMessage, size: number): void {
