@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process'
+import { availableParallelism } from 'node:os'
 import { text } from 'node:stream/consumers'
 import { expect, it } from 'vitest'
 import { byRun, chooseSeed } from '../long-run.ts'
@@ -30,12 +31,34 @@ async function simulate(args: readonly string[], mistake?: string): Promise<Run>
 
 const traceOf = ({ output }: Run): string | undefined => /trace (\w{64})$/m.exec(output)?.[1]
 
-it('every task ends once in the simulated cluster, whatever fails', async () => {
-  const seed = byRun(1, Math.abs(chooseSeed()))
-  const run = await simulate(['--seed', `${seed}`, '--seeds', `${byRun(250, 20_000)}`])
-  expect(run).toMatchObject({ exitCode: 0 })
-  expect(run.output).toContain(' 0 failed')
-}, 3_600_000)
+const hourMs = 3_600_000
+
+/** Simulates in one process per core. */
+async function simulateSeeds(seed: number, count: number, args: readonly string[]): Promise<void> {
+  const processes = Math.max(1, Math.min(availableParallelism(), 8))
+  const seeds = Math.ceil(count / processes)
+  const runs = await Promise.all(
+    Array.from({ length: processes }, (_, at) =>
+      simulate(['--seed', `${seed + at * seeds}`, '--seeds', `${seeds}`, ...args]),
+    ),
+  )
+  for (const run of runs) {
+    expect(run).toMatchObject({ exitCode: 0 })
+    expect(run.output).toContain(' 0 failed')
+  }
+}
+
+it(
+  'every task ends once in the simulated cluster, whatever fails',
+  () => simulateSeeds(byRun(1, Math.abs(chooseSeed())), byRun(5000, 1_000_000), []),
+  12 * hourMs,
+)
+
+it(
+  'every task ends once in the simulated cluster with signed and encoded messages',
+  () => simulateSeeds(byRun(1, Math.abs(chooseSeed())), byRun(200, 20_000), ['--shells']),
+  2 * hourMs,
+)
 
 it('the same seeds give the same trace in two processes', async () => {
   const args = ['--seed', '300', '--seeds', '20']
@@ -57,7 +80,7 @@ it('the simulation finds every deliberate mistake', async () => {
     if (run.exitCode !== 1 || !/^seed \d+ fails:$/m.test(run.output)) missed.push(name)
   }
   expect(missed).toEqual([])
-}, 3_600_000)
+}, 12 * hourMs)
 
 it('seeds that find a mistake pass without it', async () => {
   const seeds = mistakes.flatMap(({ seed }) => ['--seed', `${seed}`])
