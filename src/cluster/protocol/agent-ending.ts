@@ -31,7 +31,8 @@ export class AgentEnding {
   #keepsResults = false
   #sinceMs = 0
   #limitFromMs = Infinity
-  #checkedMs = 0
+  #checkedMs = -Infinity
+  #undelivered = 0
   #isChecking = false
 
   constructor(options: AgentEndingOptions) {
@@ -61,9 +62,16 @@ export class AgentEnding {
     this.#limitFromMs = Math.min(this.#limitFromMs, nowMs)
   }
 
-  handleStreamChecked(isGone: boolean): void {
+  /** Results are given up only after the stream was looked for. */
+  handleStreamChecked(isGone: boolean, nowMs: number): void {
     this.#isChecking = false
-    if (isGone) this.#options.outbox.close()
+    this.#checkedMs = nowMs
+    const { outbox, driver } = this.#options
+    const { unstoredResults } = outbox
+    const isLate = nowMs - Math.max(this.#progressMs, this.#limitFromMs) >= driver.ownerTtlMs
+    if (!isGone && !isLate) return
+    if (!isGone) this.#undelivered = unstoredResults
+    outbox.close()
   }
 
   /** Continues as far as possible. */
@@ -81,22 +89,22 @@ export class AgentEnding {
     outbox.sendEvents(reports, nowMs)
     this.#phase = 'storing'
     this.#sinceMs = nowMs
-    this.#checkedMs = nowMs
   }
 
   #store(nowMs: number): void {
-    const { outbox, driver, out } = this.#options
-    const fromMs = Math.max(this.#sinceMs, outbox.progressMs)
-    const isLate = nowMs - Math.max(fromMs, this.#limitFromMs) >= driver.ownerTtlMs
-    if (!outbox.hasUnstored || isLate) {
-      const undelivered = outbox.unstoredResults
+    const { outbox, out } = this.#options
+    if (!outbox.hasUnstored) {
       outbox.close()
       this.#phase = 'done'
-      out.push({ kind: 'done', undelivered })
-    } else if (!this.#isChecking && nowMs - Math.max(fromMs, this.#checkedMs) >= streamCheckMs) {
+      out.push({ kind: 'done', undelivered: this.#undelivered })
+    } else if (!this.#isChecking && nowMs - this.#progressMs >= streamCheckMs) {
+      if (nowMs - this.#checkedMs < streamCheckMs) return
       this.#isChecking = true
-      this.#checkedMs = nowMs
       out.push({ kind: 'check-stream' })
     }
+  }
+
+  get #progressMs(): number {
+    return Math.max(this.#sinceMs, this.#options.outbox.progressMs)
   }
 }

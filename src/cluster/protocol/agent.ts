@@ -184,7 +184,7 @@ export class AgentMachine {
       case 'stream':
         return this.#outbox.handleStream(stimulus.isOurs, stimulus.created)
       case 'stream-checked':
-        return this.#ending.handleStreamChecked(stimulus.isGone)
+        return this.#ending.handleStreamChecked(stimulus.isGone, nowMs)
       case 'room':
         return this.#outbox.handleRoom(stimulus.isMade)
       case 'put':

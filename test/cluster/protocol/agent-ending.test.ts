@@ -90,8 +90,11 @@ it('a leaving agent waits for the stream for `ownerTtlSeconds` without progress'
   for (let ticks = 0; ticks < 100; ticks++) agent.tick()
   agent.tell({ kind: 'appended', number: first!.number, connection: 1 })
   for (let ticks = 0; ticks < 119; ticks++) agent.tick()
+  agent.tell({ kind: 'stream-checked', isGone: false })
   expect(agent.take('done')).toEqual([])
   agent.tick()
+  agent.tick()
+  agent.tell({ kind: 'stream-checked', isGone: false })
   expect(agent.take('done')).toEqual([{ kind: 'done', undelivered: 1 }])
 })
 
