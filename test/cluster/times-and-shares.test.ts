@@ -238,7 +238,7 @@ describe('a task that no agent can run', () => {
     const client = await connect({ servers: cluster.server.url, token })
     onTestFinished(() => client.close())
     const key = deriveKeys('another token', null).toDriver
-    const header = { ...emptyHeader, epoch: 1, number: 1 }
+    const header = { ...emptyHeader, scope: 1, number: 1 }
     const other = seal(key, announcementSubject, header, null)
     const announce = setInterval(() => client.publish(announcementSubject, other), 100)
     onTestFinished(() => clearInterval(announce))

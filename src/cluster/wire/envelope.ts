@@ -167,7 +167,7 @@ export function readHeader(data: Uint8Array): Pick<Header, 'scope' | 'number'> |
   if (message.length < payloadStart || message[0] !== protocolVersion) return null
   const scope = message.readDoubleLE(headerStart)
   const number = message.readDoubleLE(headerStart + 8)
-  return scope > 0 && Number.isSafeInteger(number) && number > 0 ? { scope, number } : null
+  return scope > 0 && Number.isSafeInteger(number) && number >= 0 ? { scope, number } : null
 }
 
 /** Whether the message is an answer to the request with this nonce and is signed with the key. */

@@ -13,7 +13,7 @@ import type {
 } from '../../protocol/driver-interface.ts'
 import type { RemoteAgent } from '../../protocol/remote-agent.ts'
 import { decode, encode } from '../../wire/codec.ts'
-import { open, seal, sealBytes } from '../../wire/envelope.ts'
+import { open, readHeader, seal, sealBytes } from '../../wire/envelope.ts'
 import { encodeReferences, payloadLimit, type ReferenceMessage } from '../../wire/job-batches.ts'
 import {
   type Attach,
@@ -53,6 +53,8 @@ export class AgentLinks {
   readonly #options: AgentLinksOptions
   /** By subject: the names of agents. */
   readonly #senders = new Map<string, string>()
+  /** By agent: the last link that was requested. */
+  readonly #links = new Map<string, number>()
   #position: StreamPosition | null = null
   #beats = 0
   #refusedMessages = 0
@@ -94,7 +96,9 @@ export class AgentLinks {
         message: { header, payload, size: data.length },
       })
     } catch (error) {
-      this.#refuse(error)
+      // An agent signs for the earlier run of the session until it is attached.
+      const scope = readHeader(data)?.scope
+      if (scope === undefined || scope === this.#links.get(agent)) this.#refuse(error)
     }
   }
 
@@ -182,6 +186,7 @@ export class AgentLinks {
   async #attach({ name }: RemoteAgent, request: AttachRequest): Promise<void> {
     const { directory, use, data, times, tell, onFailed } = this.#options
     const { link } = request
+    this.#links.set(name, link)
     const challenge = { kind: 'challenge', use } as const
     try {
       const challenged = await directory.request(name, challenge, requestTimeoutMs)
