@@ -64,15 +64,15 @@ export const mistakes: readonly Mistake[] = [
   {
     name: 'a driver does not wait for repeated messages',
     file: 'cluster/protocol/session-agents.ts',
-    text: 'if (agent.state !== \'resending\' || (agent.link?.received ?? 0) < agent.resent) return',
-    replacement: 'if (agent.state !== \'resending\') return',
+    text: "if (agent.state !== 'resending' || (agent.link?.received ?? 0) < agent.resent) return",
+    replacement: "if (agent.state !== 'resending') return",
     seed: 1,
   },
   {
     name: 'jobs go to an agent that the record does not name',
     file: 'cluster/protocol/session-agents.ts',
-    text: 'if (agent.state !== \'attached\' || !agent.isRecorded) return',
-    replacement: 'if (agent.state !== \'attached\') return',
+    text: "if (agent.state !== 'attached' || !agent.isRecorded) return",
+    replacement: "if (agent.state !== 'attached') return",
     seed: 1,
   },
   {
@@ -127,7 +127,7 @@ export const mistakes: readonly Mistake[] = [
   {
     name: 'the results that a lost agent has stored are not read',
     file: 'cluster/protocol/session-agents.ts',
-    text: 'if (wasUsed && this.#isClaimed) this.#instruct({ kind: \'read results\', agent })\n    else this.finishLoss(agent)',
+    text: "if (wasUsed && this.#isClaimed) this.#instruct({ kind: 'read results', agent })\n    else this.finishLoss(agent)",
     replacement: 'this.finishLoss(agent)',
     seed: 1,
   },
@@ -162,7 +162,7 @@ export const mistakes: readonly Mistake[] = [
   {
     name: 'an agent forgets recorded results that are not stored',
     file: 'cluster/protocol/kept-messages.ts',
-    text: 'if (kept.state === \'stored\') this.#remove(kept)\n    }\n    this.#trim()',
+    text: "if (kept.state === 'stored') this.#remove(kept)\n    }\n    this.#trim()",
     replacement: 'this.#remove(kept)\n    }\n    this.#trim()',
     seed: 1,
   },
@@ -183,7 +183,7 @@ export const mistakes: readonly Mistake[] = [
   {
     name: 'an agent keeps the session of a driver that is gone',
     file: 'cluster/protocol/agent.ts',
-    text: 'if (silentMs > this.driver.ownerTtlMs) this.#out.push({ kind: \'give-up\' })',
+    text: "if (silentMs > this.driver.ownerTtlMs) this.#out.push({ kind: 'give-up' })",
     replacement: 'void silentMs',
     seed: 1,
   },

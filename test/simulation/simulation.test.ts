@@ -68,19 +68,23 @@ it('the same seeds give the same trace in two processes', async () => {
   expect(traceOf(await simulate(['--seed', '301', '--seeds', '20']))).not.toBe(traceOf(first))
 })
 
-it('the simulation finds every deliberate mistake', async () => {
-  expect(mistakes.length).toBeGreaterThanOrEqual(12)
-  const missed: string[] = []
-  for (const { name, seed } of mistakes) {
-    const args = byRun(
-      ['--seed', `${seed}`],
-      ['--seed', `${Math.abs(chooseSeed())}`, '--seeds', '2000'],
-    )
-    const run = await simulate([...args, '--first', '--no-shrink'], name)
-    if (run.exitCode !== 1 || !/^seed \d+ fails:$/m.test(run.output)) missed.push(name)
-  }
-  expect(missed).toEqual([])
-}, 12 * hourMs)
+it(
+  'the simulation finds every deliberate mistake',
+  async () => {
+    expect(mistakes.length).toBeGreaterThanOrEqual(12)
+    const missed: string[] = []
+    for (const { name, seed } of mistakes) {
+      const args = byRun(
+        ['--seed', `${seed}`],
+        ['--seed', `${Math.abs(chooseSeed())}`, '--seeds', '2000'],
+      )
+      const run = await simulate([...args, '--first', '--no-shrink'], name)
+      if (run.exitCode !== 1 || !/^seed \d+ fails:$/m.test(run.output)) missed.push(name)
+    }
+    expect(missed).toEqual([])
+  },
+  12 * hourMs,
+)
 
 it('seeds that find a mistake pass without it', async () => {
   const seeds = mistakes.flatMap(({ seed }) => ['--seed', `${seed}`])

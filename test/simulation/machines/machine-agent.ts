@@ -115,6 +115,7 @@ class RunningAgent {
   #ticks = 0
   #state: Announcement['state'] = 'ready'
   #isFeedScheduled = false
+  readonly #links = new Set<number>()
   #nonce = 0
 
   constructor(
@@ -182,8 +183,12 @@ class RunningAgent {
       respond({ kind: 'pong', start: this.#start, receivedMs: nowMs, sentMs: nowMs })
     } else if (request.kind === 'challenge') {
       respond({ kind: 'challenged', nonce: ++this.#nonce, ...this.#runs.describe(use) })
-    } else if (request.kind === 'attach') this.#attach(request, respond)
-    else {
+    } else if (request.kind === 'attach') {
+      // The real shell refuses a request that was repeated by its nonce.
+      if (this.#links.has(request.link)) return
+      this.#links.add(request.link)
+      this.#attach(request, respond)
+    } else {
       const part = this.#part
       const what = this.#runs.detach(request, part ?? undefined)
       const answer = { kind: 'detached', isSuperseded: what === 'superseded' }

@@ -78,8 +78,7 @@ export class MachineDriver {
         session.noteNode(agent.announcement.name, agent.announcement.start)
         this.#tell({ kind: 'agent joined', agent })
       },
-      onDraining: ({ announcement }) =>
-        this.#tell({ kind: 'agent draining', agent: announcement }),
+      onDraining: ({ announcement }) => this.#tell({ kind: 'agent draining', agent: announcement }),
       onLost: ({ announcement }, reason) =>
         this.#tell({ kind: 'agent lost', agent: announcement, reason }),
     })
