@@ -26,17 +26,17 @@ async function answerOneByOne({ url }: TestCluster, max: number): Promise<void> 
   client.subscribe(discoverySubject, {
     callback: () => {
       if (count === max) return
-      const [name, epoch] = [`agent-${++count}`, count]
+      const [name, start] = [`agent-${++count}`, count]
       const subject = agentSubject(name)
       client.subscribe(subject, {
         callback: (_, message) => {
           const header = { ...open(toAgent, subject, message.data), number: 0, acknowledged: 0 }
-          const pong = { kind: 'pong', epoch, receivedMs: 1, sentMs: 1 }
+          const pong = { kind: 'pong', start, receivedMs: 1, sentMs: 1 }
           message.respond(seal(toDriver, subject, header, pong))
         },
       })
-      const header = { epoch, number: 1, acknowledged: 0 }
-      const announcement = { ...announcements[0], name, epoch }
+      const header = { scope: start, number: 1, acknowledged: 0 }
+      const announcement = { ...announcements[0], name, start }
       client.publish(announcementSubject, seal(toDriver, announcementSubject, header, announcement))
     },
   })

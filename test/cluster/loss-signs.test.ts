@@ -94,7 +94,7 @@ async function isWatched(cluster: TestCluster, name: string): Promise<boolean> {
   const { toAgent, toDriver } = deriveKeys(token, null)
   const subject = watcherSubjectOf(name)
   try {
-    const question = seal(toAgent, subject, { ...emptyHeader, epoch: 7 }, null)
+    const question = seal(toAgent, subject, { ...emptyHeader, scope: 7 }, null)
     const { data } = await client.request(subject, question, { timeout: 1000 })
     return isAnswerTo(7, toDriver, subject, data)
   } catch {

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { connect } from '@nats-io/transport-node'
 import { expect, it, onTestFinished } from 'vitest'
-import { deriveKeys, newEpoch, open, seal } from '../../src/cluster/wire/envelope.ts'
+import { deriveKeys, newScope, open, seal } from '../../src/cluster/wire/envelope.ts'
 import {
   agentSubject,
   announcementSubject,
@@ -19,7 +19,7 @@ import { runOf, token } from './test-token.ts'
 
 const sharedServer = sharedTestCluster()
 const keys = deriveKeys(token, null)
-const header = { epoch: 7, number: 1, acknowledged: 0 }
+const header = { scope: 7, number: 1, acknowledged: 0 }
 
 it('row 98: signed requests with fields missing or wrong have no effect on an agent', async () => {
   const cluster = await sharedServer()
@@ -64,7 +64,7 @@ it('row 98: signed jobs with nested fields wrong have no effect on other session
     return open(keys.toDriver, subject, data).payload as object
   }
   const run = runOf('malformed')
-  const link = newEpoch()
+  const link = newScope()
   const [, , attach] = requests
   const { nonce } = (await request({ kind: 'challenge' })) as { readonly nonce: number }
   await request({ ...attach, ...run, nonce, link })
@@ -73,7 +73,7 @@ it('row 98: signed jobs with nested fields wrong have no effect on other session
   let number = 0
   await assertProperty(
     fc.asyncProperty(spoiled([driverMessages[1]]), async (jobs) => {
-      const at = { epoch: link, number: ++number, acknowledged: 0 }
+      const at = { scope: link, number: ++number, acknowledged: 0 }
       client.publish(down, seal(toAgent, down, at, jobs))
       await client.flush()
     }),

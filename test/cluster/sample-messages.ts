@@ -9,7 +9,8 @@ import { runOf } from './test-token.ts'
 const facts = { cores: 1, gpus: 0, memoryMb: 1000, labels: { disk: 'ssd' } }
 const offer = { cores: 1, gpus: 0, memoryMb: 1000, ahead: 1 }
 const sent = { index: 0, uid: 'task', attempt: 1 }
-const start = { ...sent, atMs: 1, workerId: 'first/1' }
+const reported = { ...sent, driverStart: 1 }
+const start = { ...reported, atMs: 1, workerId: 'first/1' }
 const schema = { size: { type: 'int', nullable: false, fallback: 0, min: 0, max: 9 } }
 const event = { eventType: 'a.B', schema, fields: { size: 1 }, taskId: 'task', atMs: 1 }
 const completion = { ...sent, beganMs: 0, atMs: 1, workerId: 'first/1', value: 1 }
@@ -76,7 +77,7 @@ const attemptFacts: Required<AttemptFacts> = {
   finishReasons: ['stop'],
 }
 const ended = {
-  ...sent,
+  ...reported,
   beganMs: 0,
   atMs: 1,
   workerId: 'first/1',
@@ -87,7 +88,7 @@ const ended = {
 const announcement = {
   kind: 'announcement',
   name: 'forged',
-  epoch: 7,
+  start: 7,
   host: 'host',
   pid: 1,
   version: '0.0.0',
@@ -102,20 +103,24 @@ const announcement = {
 /** Requests that an agent answers. */
 export const requests = [
   { kind: 'ping' },
-  { kind: 'challenge', use: { sessionId: 'session', backend: 'cluster' }, run: 'run' },
+  { kind: 'challenge', use: { sessionId: 'session', backend: 'cluster' } },
   {
     kind: 'attach',
     ...runOf('session'),
     nonce: 1,
-    epoch: 1,
+    driverStart: 1,
     link: 1,
+    applied: { link: 1, number: 1 },
+    use: 1,
+    taken: 1,
     ownerTtlSeconds: 60,
     resultTtlSeconds: 60,
     agentTimeoutSeconds: 60,
     folder: '/',
   },
-  { kind: 'detach', ...runOf('session'), epoch: 1, reason: 'closed' },
+  { kind: 'detach', ...runOf('session'), driverStart: 1, reason: 'closed' },
   { kind: 'sample', sampler: 'one', step: 'first' },
+  { kind: 'output', ...runOf('session'), uid: 'task', attempt: 1 },
 ] as const
 
 /** Messages of a driver to the agents of its session. */
@@ -126,8 +131,6 @@ export const driverMessages = [
     waitingPriorities: { lowest: Infinity, highest: 0 },
     hasIdle: true,
     agents: 1,
-    hasStream: true,
-    lostStreams: 0,
     needsRoom: false,
   },
   {
@@ -143,10 +146,11 @@ export const driverMessages = [
     },
     others: [program, defined].map((spec) => ({ ...sent, spec, specObject: 'spec', after: 0 })),
   },
-  { kind: 'cancel', jobs: [['task', 1]], reason: 'canceled' },
+  { kind: 'cancel', jobs: [['task', 1, 1]], reason: 'canceled' },
   { kind: 'recall', jobs: [['task', 1]] },
   { kind: 'recorded', through: 1, taken: 1, lost: [1] },
-  { kind: 'missing', from: 1, to: 1 },
+  { kind: 'restore', number: 1 },
+  { kind: 'idle', isBroken: false },
 ] as const
 
 /** Announcements of agents and their watchers. */
@@ -157,16 +161,15 @@ export const announcements = [
 
 /** Replies of an agent. */
 export const answers = [
-  { kind: 'pong', epoch: 1, receivedMs: 1, sentMs: 1 },
-  { kind: 'challenged', nonce: 1, latestStart: 0 },
+  { kind: 'pong', start: 1, receivedMs: 1, sentMs: 1 },
+  { kind: 'challenged', nonce: 1, run: 'run', latestStart: 0 },
   {
     kind: 'attached',
-    epoch: 1,
+    start: 1,
     offer,
-    held: [{ uid: 'task', attempt: 1, beganMs: 1, workerId: 'first/1' }],
-    endsEpoch: 1,
-    endMessages: 0,
-    unrecorded: [1],
+    held: [{ uid: 'task', attempt: 1, driverStart: 1, beganMs: 1, workerId: 'first/1' }],
+    use: 1,
+    resent: 0,
   },
   { kind: 'refused', code: 'SessionInUseError', message: 'in use' },
   { kind: 'detached', isSuperseded: false },
@@ -178,15 +181,17 @@ export const agentMessages = [
     kind: 'report',
     offer,
     starts: [start],
-    returned: [{ ...sent, notAllowed: { message: 'no', hint: 'never' } }],
+    returned: [{ ...reported, notAllowed: { message: 'no', hint: 'never' } }],
     events: [event],
     lostBundles: ['digest'],
-    endMessages: 1,
     needsRoom: false,
   },
   {
     kind: 'ends',
     agent: 'first',
+    use: 1,
+    number: 1,
+    driverStart: 1,
     ahead: 1,
     completions: packCompletions([completion]),
     ends: [
@@ -194,8 +199,7 @@ export const agentMessages = [
       { ...ended, outcome: { kind: 'fail', error, isThrown: true } },
       { ...ended, outcome: { kind: 'complete-large', object: 'value' } },
     ],
-    events: { link: 1, number: 1 },
-    reports: [{ link: 1, number: 1, starts: [start], events: [event] }],
+    reports: [{ starts: [start], events: [event] }],
   },
 ] as const
 
@@ -204,10 +208,11 @@ const wrongValues = ['wrong', NaN, 7n, new Date(0), ['wrong'], { wrong: 1 }]
 
 /** Fields that a message may omit, and keys that its sender chooses. */
 const optionalFields = [
-  /^challenge\.(?:use|run)$/,
-  /^(?:challenged\.latestStart|recorded\.lost|beat\.waitingPriorities)$/,
-  /^ends\.(?:events|reports)$/,
+  /^challenge\.use$/,
+  /^(?:recorded\.lost|beat\.waitingPriorities)$/,
+  /^ends\.reports$/,
   /\.returned\.notAllowed$/,
+  /\.(?:starts|returned|ends)\.driverStart$/,
   /\.labels(?:\.disk)?$/,
   /\.schema\.size(?:\.(?:min|max|fallback))?$/,
   /\.resources\.(?:ranksPerNode|seconds)$/,

@@ -92,7 +92,7 @@ async function startWarningAgent(cluster: TestCluster): Promise<{ readonly warni
   return { warnings }
 }
 
-const noHeader = { epoch: 0, number: 0, acknowledged: 0 }
+const noHeader = { scope: 0, number: 0, acknowledged: 0 }
 
 describe('a stranger at the broker', () => {
   it('row 97: a stranger with another token runs nothing and completes nothing', async () => {
@@ -196,7 +196,7 @@ describe('a stranger at the broker', () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })
     const { client } = await startStranger(cluster)
-    const { owner, stream, used, allResults } = sessionSubjects(useOf('claimed'))
+    const { owner, stream, claim, allResults } = sessionSubjects(useOf('claimed'))
     const forged = seal(
       deriveKeys('another token', runOf('claimed')).toDriver,
       owner,
@@ -207,10 +207,10 @@ describe('a stranger at the broker', () => {
     client.subscribe(owner, {
       callback: (_, message) => answers.forEach((answer) => message.respond(answer)),
     })
-    // As if an earlier driver had noted the agents that it uses.
+    // As if an earlier driver had claimed the session.
     const manager = await jetstreamManager(client)
-    await manager.streams.add({ name: stream, subjects: [used, allResults] })
-    client.publish(used, randomBytes(100))
+    await manager.streams.add({ name: stream, subjects: [claim, allResults] })
+    client.publish(claim, randomBytes(100))
     await client.flush()
     const start = async (): Promise<{ session: Session; task: ComputeTask<string> }> => {
       const session = new Session([await cluster.connect()], { id: 'claimed' })

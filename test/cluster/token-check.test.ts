@@ -17,14 +17,14 @@ function start() {
     clock,
     keys: deriveKeys('its token', null),
     name: 'new',
-    epoch: 4,
+    start: 4,
     onRefused: (reason) => void refused.push(reason),
     onMismatch: ({ code }) => void mismatches.push(code),
   })
-  const sealed = (token: string, number: number, epoch: number, name: string): Buffer => {
+  const sealed = (token: string, number: number, scope: number, name: string): Buffer => {
     const payload = { kind: 'announcement', name }
     const { toDriver } = deriveKeys(token, null)
-    return seal(toDriver, announcementSubject, { ...emptyHeader, epoch, number }, payload)
+    return seal(toDriver, announcementSubject, { ...emptyHeader, scope, number }, payload)
   }
   const announce = (token: string, number: number): void =>
     broker.publish(announcementSubject, sealed(token, number, 5, 'other'))

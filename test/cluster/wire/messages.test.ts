@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { decode, encode } from '../../../src/cluster/wire/codec.ts'
-import { expectMessage, expectNote } from '../../../src/cluster/wire/messages.ts'
+import { expectMessage } from '../../../src/cluster/wire/messages.ts'
 import { assertProperty } from '../../property.ts'
 import fc from 'fast-check'
 import {
@@ -19,8 +19,6 @@ it('row 98: a message of each kind is accepted as it was sent', () => {
   for (const message of messages) {
     expect(expectMessage(decode(encode(message)), message.kind)).toEqual(message)
   }
-  const note = { name: 'first', epoch: 1, state: 'left', lost: [], moved: [['task', 1]] }
-  expect(expectNote(note)).toEqual(note)
 })
 
 it('row 98: a message without a field, or with one of a wrong type, is refused', () => {
@@ -33,7 +31,6 @@ it('row 98: a message without a field, or with one of a wrong type, is refused',
   )
   for (const payload of [undefined, null, 1, 'ping', []]) {
     expect(() => expectMessage(payload, ...kinds)).toThrow('its kind is not known')
-    expect(() => expectNote(payload)).toThrow('its field name is missing')
   }
 })
 
@@ -45,7 +42,7 @@ it('row 98: numbers that no sender counts to are refused', () => {
     return { ...jobs, others: [{ ...other, spec }] }
   })
   const answer = answers.find(({ kind }) => kind === 'attached')
-  const counts = [-1, 0.5, 1e300, Infinity].map((endMessages) => ({ ...answer, endMessages }))
+  const counts = [-1, 0.5, 1e300, Infinity].map((resent) => ({ ...answer, resent }))
   for (const message of [...refused, ...counts]) {
     expect(() => expectMessage(decode(encode(message)), ...kinds)).toThrow('has a wrong type')
   }
