@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { AgentRuns } from '../../../src/cluster/protocol/agent-runs.ts'
+import { AgentRuns } from '../../../src/cluster/protocol/agent/agent-runs.ts'
 import type { Attach } from '../../../src/cluster/wire/messages.ts'
 import { useOf } from '../test-token.ts'
 

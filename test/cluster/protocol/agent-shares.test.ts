@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
-import { AgentShares, type SharingPart } from '../../../src/cluster/protocol/agent-shares.ts'
-import type { WorkRate } from '../../../src/cluster/protocol/work-rate.ts'
+import { AgentShares, type SharingPart } from '../../../src/cluster/protocol/agent/agent-shares.ts'
+import type { WorkRate } from '../../../src/cluster/protocol/agent/work-rate.ts'
 
 const work = { rate: () => 1000, aheadFactor: 1, isStalled: () => true } as unknown as WorkRate
 

@@ -2,12 +2,12 @@
 
 import { encodeJobs } from '../../../src/cluster/wire/job-batches.ts'
 import { decode } from '../../../src/cluster/wire/codec.ts'
-import { AgentMachine } from '../../../src/cluster/protocol/agent.ts'
+import { AgentMachine } from '../../../src/cluster/protocol/agent/agent.ts'
 import type {
   AgentInstruction,
   AgentStimulus,
-} from '../../../src/cluster/protocol/agent-stimuli.ts'
-import type { HeldAttempt } from '../../../src/cluster/protocol/held-attempts.ts'
+} from '../../../src/cluster/protocol/agent/agent-stimuli.ts'
+import type { HeldAttempt } from '../../../src/cluster/protocol/agent/held-attempts.ts'
 import type {
   AgentReport,
   Attach,

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { ClockOffset } from '../../../src/cluster/protocol/clock-offset.ts'
+import { ClockOffset } from '../../../src/cluster/protocol/driver/clock-offset.ts'
 import { assertProperty } from '../../property.ts'
 
 const trip = fc.record({

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { HeldAttempt, HeldAttempts } from '../../../src/cluster/protocol/held-attempts.ts'
+import { HeldAttempt, HeldAttempts } from '../../../src/cluster/protocol/agent/held-attempts.ts'
 import { defaultResources } from '../../../src/tasks/resources.ts'
 import type { TaskSpec } from '../../../src/tasks/spec.ts'
 

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { KeptMessages } from '../../../src/cluster/protocol/kept-messages.ts'
+import { KeptMessages } from '../../../src/cluster/protocol/agent/kept-messages.ts'
 
 const mebibyte = 1024 * 1024
 

@@ -4,14 +4,14 @@ import type { BackendListener, Job, TaskReport } from '../../../src/backends/bac
 import { toErrorRecord } from '../../../src/foundation/error-record.ts'
 import { Fifo } from '../../../src/runtime/fifo.ts'
 import { NoRoomError, StoreFullError } from '../../../src/cluster/broker/broker.ts'
-import { AgentMachine } from '../../../src/cluster/protocol/agent.ts'
-import { AgentRuns } from '../../../src/cluster/protocol/agent-runs.ts'
-import { AgentShares } from '../../../src/cluster/protocol/agent-shares.ts'
+import { AgentMachine } from '../../../src/cluster/protocol/agent/agent.ts'
+import { AgentRuns } from '../../../src/cluster/protocol/agent/agent-runs.ts'
+import { AgentShares } from '../../../src/cluster/protocol/agent/agent-shares.ts'
 import type {
   AgentInstruction,
   AgentStimulus,
-} from '../../../src/cluster/protocol/agent-stimuli.ts'
-import { HeldAttempt } from '../../../src/cluster/protocol/held-attempts.ts'
+} from '../../../src/cluster/protocol/agent/agent-stimuli.ts'
+import { HeldAttempt } from '../../../src/cluster/protocol/agent/held-attempts.ts'
 import { decode } from '../../../src/cluster/wire/codec.ts'
 import { decodeSpec, payloadLimit } from '../../../src/cluster/wire/job-batches.ts'
 import type {

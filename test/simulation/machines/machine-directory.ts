@@ -1,9 +1,9 @@
 /** The agents that a simulated driver hears: those that answer, until they leave or are silent. */
 
 import type { Clock } from '../../../src/foundation/clock.ts'
-import { ClockOffset } from '../../../src/cluster/protocol/clock-offset.ts'
-import type { AnnouncedAgent } from '../../../src/cluster/protocol/remote-agent.ts'
-import type { KnownAgents } from '../../../src/cluster/protocol/unplaceable-jobs.ts'
+import { ClockOffset } from '../../../src/cluster/protocol/driver/clock-offset.ts'
+import type { AnnouncedAgent } from '../../../src/cluster/protocol/driver/remote-agent.ts'
+import type { KnownAgents } from '../../../src/cluster/protocol/driver/unplaceable-jobs.ts'
 import type { Announcement, Message } from '../../../src/cluster/wire/messages.ts'
 import type { SimulatedConnection } from '../simulated-connection.ts'
 import { contentOf, toParcel } from './parcel.ts'

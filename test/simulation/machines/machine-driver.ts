@@ -2,16 +2,16 @@
 
 import { Fifo } from '../../../src/runtime/fifo.ts'
 import { StoreFullError } from '../../../src/cluster/broker/broker.ts'
-import { Driver } from '../../../src/cluster/protocol/driver.ts'
+import { Driver } from '../../../src/cluster/protocol/driver/driver.ts'
 import type {
   AttachRequest,
   DriverInstruction,
   DriverStimulus,
   LinkMessage,
   StoredParts,
-} from '../../../src/cluster/protocol/driver-interface.ts'
+} from '../../../src/cluster/protocol/driver/driver-interface.ts'
 import { noHeldNodes } from '../../../src/cluster/protocol/placement/held-nodes.ts'
-import type { DriverJob, RemoteAgent } from '../../../src/cluster/protocol/remote-agent.ts'
+import type { DriverJob, RemoteAgent } from '../../../src/cluster/protocol/driver/remote-agent.ts'
 import { decode } from '../../../src/cluster/wire/codec.ts'
 import { encodeJobs, encodeLargeJob, payloadLimit } from '../../../src/cluster/wire/job-batches.ts'
 import type {

@@ -30,7 +30,7 @@ import {
   discoverySubject,
   watcherSubject,
 } from '../../wire/subjects.ts'
-import { ClockOffset } from '../../protocol/clock-offset.ts'
+import { ClockOffset } from '../../protocol/driver/clock-offset.ts'
 
 export interface KnownAgent {
   readonly announcement: Announcement

@@ -10,8 +10,8 @@ import type {
   DriverInstruction,
   DriverStimulus,
   StoredParts,
-} from '../../protocol/driver-interface.ts'
-import type { RemoteAgent } from '../../protocol/remote-agent.ts'
+} from '../../protocol/driver/driver-interface.ts'
+import type { RemoteAgent } from '../../protocol/driver/remote-agent.ts'
 import { decode, encode } from '../../wire/codec.ts'
 import { open, readHeader, seal, sealBytes } from '../../wire/envelope.ts'
 import { encodeReferences, payloadLimit, type ReferenceMessage } from '../../wire/job-batches.ts'

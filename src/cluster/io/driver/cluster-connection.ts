@@ -3,7 +3,7 @@
 import type { Connection, Job } from '../../../backends/backend.ts'
 import type { BackendError } from '../../../foundation/errors.ts'
 import type { ResourceRequest } from '../../../tasks/resources.ts'
-import type { GroupOptions } from '../../protocol/remote-agent.ts'
+import type { GroupOptions } from '../../protocol/driver/remote-agent.ts'
 
 /** Settings from the backend that is built on `ClusterBackend`, besides the options of users. */
 export interface ClusterSettings {

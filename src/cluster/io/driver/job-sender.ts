@@ -3,7 +3,7 @@
 import type { Broker } from '../../broker/broker.ts'
 import { isStoreTooSmall, type StoredObjects } from '../../broker/stored-objects.ts'
 import { type SentModules, toImportError } from '../../bundles/sent-modules.ts'
-import type { DriverJob, RemoteAgent } from '../../protocol/remote-agent.ts'
+import type { DriverJob, RemoteAgent } from '../../protocol/driver/remote-agent.ts'
 import { encodeJobs, encodeLargeJob, payloadLimit } from '../../wire/job-batches.ts'
 
 export interface JobSenderOptions {

@@ -1,10 +1,10 @@
 /** The attempts that an agent holds for a session, queued or submitted to the node's backend. */
 
-import type { Job, OutputFiles } from '../../backends/backend.ts'
-import { TaggedJob } from '../../backends/job-tag.ts'
-import { byTurn, JobQueue } from '../../backends/local/job-queue.ts'
-import type { TaskSpec } from '../../tasks/spec.ts'
-import type { HeldJob, PriorityRange, SentJob } from '../wire/messages.ts'
+import type { Job, OutputFiles } from '../../../backends/backend.ts'
+import { TaggedJob } from '../../../backends/job-tag.ts'
+import { byTurn, JobQueue } from '../../../backends/local/job-queue.ts'
+import type { TaskSpec } from '../../../tasks/spec.ts'
+import type { HeldJob, PriorityRange, SentJob } from '../../wire/messages.ts'
 import { WorkRate } from './work-rate.ts'
 
 /** An attempt of one start of a driver. Also the job that the node's backend runs. */

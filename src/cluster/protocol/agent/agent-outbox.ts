@@ -1,9 +1,9 @@
 /** Sends results of a session to its driver and stream, and keeps them until they are recorded. */
 
-import type { ErrorRecord } from '../../foundation/error-record.ts'
-import type { ObjectToStore } from '../broker/stored-objects.ts'
-import { encode } from '../wire/codec.ts'
-import type { ReportedEvents, ResultsMessage, WireResult } from '../wire/messages.ts'
+import type { ErrorRecord } from '../../../foundation/error-record.ts'
+import type { ObjectToStore } from '../../broker/stored-objects.ts'
+import { encode } from '../../wire/codec.ts'
+import type { ReportedEvents, ResultsMessage, WireResult } from '../../wire/messages.ts'
 import {
   type AttemptResult,
   type EndedAttempt,
@@ -11,7 +11,7 @@ import {
   type ResultReport,
   toResult,
   toWireResult,
-} from '../wire/results.ts'
+} from '../../wire/results.ts'
 import type { AgentInstruction } from './agent-stimuli.ts'
 import type { KeptMessages, KeptResults } from './kept-messages.ts'
 import type { KnownDriver } from './known-driver.ts'

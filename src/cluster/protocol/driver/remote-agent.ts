@@ -1,16 +1,16 @@
 /** An agent as the driver of a session sees it, and the jobs of the session. */
 
-import type { ContinuedAttempt, Job } from '../../backends/backend.ts'
-import { type Indexed, IndexedSet } from '../../runtime/indexed-set.ts'
-import type { TaskSpec } from '../../tasks/spec.ts'
-import type { NumberedJob } from '../wire/job-batches.ts'
-import type { AgentStart, Announcement, JobReference, Offer } from '../wire/messages.ts'
+import type { ContinuedAttempt, Job } from '../../../backends/backend.ts'
+import { type Indexed, IndexedSet } from '../../../runtime/indexed-set.ts'
+import type { TaskSpec } from '../../../tasks/spec.ts'
+import type { NumberedJob } from '../../wire/job-batches.ts'
+import type { AgentStart, Announcement, JobReference, Offer } from '../../wire/messages.ts'
 import { AgentResults } from './agent-results.ts'
 import type { ClockOffset } from './clock-offset.ts'
-import type { Link } from './link.ts'
-import type { JobGroup } from './placement/job-group.ts'
-import type { Exclusion } from './placement/placement-node.ts'
-import type { PlacedJob } from './placement/shapes.ts'
+import type { Link } from '../link.ts'
+import type { JobGroup } from '../placement/job-group.ts'
+import type { Exclusion } from '../placement/placement-node.ts'
+import type { PlacedJob } from '../placement/shapes.ts'
 
 /** What an agent announces about itself. Later announcements replace earlier ones. */
 export interface AnnouncedAgent {

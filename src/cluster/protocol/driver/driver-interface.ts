@@ -1,7 +1,7 @@
 /** What the driver's machine is told, and what it wants to be done. Plain data. */
 
-import type { Job, Notice, TaskReport } from '../../backends/backend.ts'
-import type { Header } from '../wire/envelope.ts'
+import type { Job, Notice, TaskReport } from '../../../backends/backend.ts'
+import type { Header } from '../../wire/envelope.ts'
 import type {
   AgentReport,
   AgentStart,
@@ -10,7 +10,7 @@ import type {
   JobReference,
   Message,
   ResultsMessage,
-} from '../wire/messages.ts'
+} from '../../wire/messages.ts'
 import type { ReceivedMessage, ResultsReport } from './agent-results.ts'
 import type { FoundResult } from './returned-run.ts'
 import type { AnnouncedAgent, DriverJob, GroupOptions, RemoteAgent } from './remote-agent.ts'

@@ -1,18 +1,18 @@
 /** What results of agents do to the jobs of the driver. */
 
-import type { BackendListener } from '../../backends/backend.ts'
-import { fromErrorRecord, toErrorRecord } from '../../foundation/error-record.ts'
-import { BackendError, WorkerLostError } from '../../foundation/errors.ts'
-import { splitUids } from '../wire/columns.ts'
-import { unpackCompletions, type WireCompletions } from '../wire/completions.ts'
+import type { BackendListener } from '../../../backends/backend.ts'
+import { fromErrorRecord, toErrorRecord } from '../../../foundation/error-record.ts'
+import { BackendError, WorkerLostError } from '../../../foundation/errors.ts'
+import { splitUids } from '../../wire/columns.ts'
+import { unpackCompletions, type WireCompletions } from '../../wire/completions.ts'
 import {
   agentClosedReason,
   type AgentReport,
   type HeldJob,
   type ReportedEvents,
   type ResultsMessage,
-} from '../wire/messages.ts'
-import { refersToObject, type ResultReport } from '../wire/results.ts'
+} from '../../wire/messages.ts'
+import { refersToObject, type ResultReport } from '../../wire/results.ts'
 import type { ReceivedMessage } from './agent-results.ts'
 import type { DriverInstruction, StoredParts } from './driver-interface.ts'
 import type { DriverJobs } from './driver-jobs.ts'

@@ -2,7 +2,7 @@
  * Divides an agent's node among sessions: how much work each is offered, and whose jobs begin next.
  */
 
-import type { NodeFacts, Offer } from '../wire/messages.ts'
+import type { NodeFacts, Offer } from '../../wire/messages.ts'
 import type { HeldAttempts } from './held-attempts.ts'
 
 /**

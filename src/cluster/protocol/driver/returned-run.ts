@@ -3,9 +3,9 @@
  * start continue from there. Only the session id and the uid identify a task.
  */
 
-import { type BackendListener, toEventNotice } from '../../backends/backend.ts'
-import { TaskMoved } from '../../events/library-events.ts'
-import type { AgentStart, HeldJob, WireEvent, WireResult } from '../wire/messages.ts'
+import { type BackendListener, toEventNotice } from '../../../backends/backend.ts'
+import { TaskMoved } from '../../../events/library-events.ts'
+import type { AgentStart, HeldJob, WireEvent, WireResult } from '../../wire/messages.ts'
 import type { ReceivedMessage } from './agent-results.ts'
 import type { EventSource } from './clock-offset.ts'
 import type { DriverJobs } from './driver-jobs.ts'

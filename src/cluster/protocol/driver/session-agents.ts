@@ -1,7 +1,7 @@
 /** The agents that a session uses: reconciles with them, and decides what their loss means. */
 
-import { toEventNotice } from '../../backends/backend.ts'
-import { NodeLost, TaskMoved } from '../../events/library-events.ts'
+import { toEventNotice } from '../../../backends/backend.ts'
+import { NodeLost, TaskMoved } from '../../../events/library-events.ts'
 import {
   agentClosedReason,
   type AgentReport,
@@ -9,10 +9,10 @@ import {
   maxSilenceMs,
   type Message,
   type ResultsMessage,
-} from '../wire/messages.ts'
+} from '../../wire/messages.ts'
 import type { DriverInstruction, LinkMessage } from './driver-interface.ts'
 import type { DriverJobs } from './driver-jobs.ts'
-import { Link } from './link.ts'
+import { Link } from '../link.ts'
 import { type ReceivedResults, toLostReport, toLostResult } from './received-results.ts'
 import { type AnnouncedAgent, RemoteAgent, toReference } from './remote-agent.ts'
 

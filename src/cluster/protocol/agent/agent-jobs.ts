@@ -1,9 +1,9 @@
 /** The jobs of a session on an agent: how they arrive, begin, end, and go back to the driver. */
 
-import type { TaskReport } from '../../backends/backend.ts'
-import type { TaskSpec } from '../../tasks/spec.ts'
-import { unpackJobs } from '../wire/job-batches.ts'
-import type { HeldJob, JobReference, Message, SentJob, WireJob } from '../wire/messages.ts'
+import type { TaskReport } from '../../../backends/backend.ts'
+import type { TaskSpec } from '../../../tasks/spec.ts'
+import { unpackJobs } from '../../wire/job-batches.ts'
+import type { HeldJob, JobReference, Message, SentJob, WireJob } from '../../wire/messages.ts'
 import type { AgentOutbox } from './agent-outbox.ts'
 import type { AgentReports } from './agent-reports.ts'
 import type { AgentInstruction, SpecRequest, Unready } from './agent-stimuli.ts'

@@ -1,9 +1,9 @@
 /** What the machine of a session on an agent is told, and what it has its shell do. */
 
-import type { EventNotice, TaskReport } from '../../backends/backend.ts'
-import type { TaskSpec } from '../../tasks/spec.ts'
-import type { ObjectToStore } from '../broker/stored-objects.ts'
-import type { Header } from '../wire/envelope.ts'
+import type { EventNotice, TaskReport } from '../../../backends/backend.ts'
+import type { TaskSpec } from '../../../tasks/spec.ts'
+import type { ObjectToStore } from '../../broker/stored-objects.ts'
+import type { Header } from '../../wire/envelope.ts'
 import type {
   Attach,
   Attached,
@@ -12,7 +12,7 @@ import type {
   Message,
   NotAllowed,
   SentJob,
-} from '../wire/messages.ts'
+} from '../../wire/messages.ts'
 import type { HeldAttempt } from './held-attempts.ts'
 
 /** Why a job cannot run on this node, or not now. */

@@ -1,12 +1,12 @@
 /** Fails jobs that no agent can run, because none has joined or none allows them. */
 
-import { BackendError } from '../../foundation/errors.ts'
-import type { ResourceRequest } from '../../tasks/resources.ts'
-import { noRules, refuseByKind, rulesHint } from '../wire/agent-rules.ts'
-import { type NodeFacts, type NotAllowed, maxSilenceMs } from '../wire/messages.ts'
-import { canRun, describeRequest, missingResource } from '../../tasks/resource-fit.ts'
+import { BackendError } from '../../../foundation/errors.ts'
+import type { ResourceRequest } from '../../../tasks/resources.ts'
+import { noRules, refuseByKind, rulesHint } from '../../wire/agent-rules.ts'
+import { type NodeFacts, type NotAllowed, maxSilenceMs } from '../../wire/messages.ts'
+import { canRun, describeRequest, missingResource } from '../../../tasks/resource-fit.ts'
 import type { DriverJobs } from './driver-jobs.ts'
-import { findUnplaceable, toResourceRequest } from './placement/placement-state.ts'
+import { findUnplaceable, toResourceRequest } from '../placement/placement-state.ts'
 import type { AnnouncedAgent, DriverJob } from './remote-agent.ts'
 
 /** The agents that this process knows, whether the session uses them or not. */

@@ -1,10 +1,10 @@
 /** Results that are too large for a message: their large parts go to the broker's store first. */
 
-import { toErrorRecord } from '../../foundation/error-record.ts'
-import type { ObjectToStore } from '../broker/stored-objects.ts'
-import { encode } from '../wire/codec.ts'
-import type { HeldJob, WireResult } from '../wire/messages.ts'
-import { toShortError } from '../wire/results.ts'
+import { toErrorRecord } from '../../../foundation/error-record.ts'
+import type { ObjectToStore } from '../../broker/stored-objects.ts'
+import { encode } from '../../wire/codec.ts'
+import type { HeldJob, WireResult } from '../../wire/messages.ts'
+import { toShortError } from '../../wire/results.ts'
 import type { AgentInstruction } from './agent-stimuli.ts'
 import { toHeldJob } from './held-attempts.ts'
 

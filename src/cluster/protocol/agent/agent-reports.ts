@@ -1,8 +1,8 @@
 /** An agent's reports to a driver about starts, returned jobs and events, but not results. */
 
-import type { EventNotice } from '../../backends/backend.ts'
-import type { Moment } from '../../tasks/lifecycle.ts'
-import { encode } from '../wire/codec.ts'
+import type { EventNotice } from '../../../backends/backend.ts'
+import type { Moment } from '../../../tasks/lifecycle.ts'
+import { encode } from '../../wire/codec.ts'
 import type {
   AgentReport,
   NotAllowed,
@@ -10,7 +10,7 @@ import type {
   SentJob,
   WireEvent,
   WireStart,
-} from '../wire/messages.ts'
+} from '../../wire/messages.ts'
 import type { HeldAttempt } from './held-attempts.ts'
 import { maxKeptBytes } from './kept-messages.ts'
 

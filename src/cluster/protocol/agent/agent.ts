@@ -3,10 +3,10 @@
  * to be done; it changes the state in place, and reuses the array that it returns.
  */
 
-import type { ErrorRecord } from '../../foundation/error-record.ts'
-import type { Moment } from '../../tasks/lifecycle.ts'
-import { decode, encode } from '../wire/codec.ts'
-import type { Header } from '../wire/envelope.ts'
+import type { ErrorRecord } from '../../../foundation/error-record.ts'
+import type { Moment } from '../../../tasks/lifecycle.ts'
+import { decode, encode } from '../../wire/codec.ts'
+import type { Header } from '../../wire/envelope.ts'
 import type {
   AgentReport,
   Attach,
@@ -15,7 +15,7 @@ import type {
   JobReference,
   Message,
   Offer,
-} from '../wire/messages.ts'
+} from '../../wire/messages.ts'
 import { AgentEnding } from './agent-ending.ts'
 import { AgentJobs } from './agent-jobs.ts'
 import { AgentOutbox } from './agent-outbox.ts'

@@ -1,8 +1,8 @@
 /** What an agent knows about the driver of a session, and its link to the driver. */
 
-import type { Header } from '../wire/envelope.ts'
-import { type Attach, type Heartbeat, maxSilenceMs, type PriorityRange } from '../wire/messages.ts'
-import { Link } from './link.ts'
+import type { Header } from '../../wire/envelope.ts'
+import { type Attach, type Heartbeat, maxSilenceMs, type PriorityRange } from '../../wire/messages.ts'
+import { Link } from '../link.ts'
 
 export class KnownDriver {
   link: Link

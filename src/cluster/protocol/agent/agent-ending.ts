@@ -1,7 +1,7 @@
 /** How a session ends on an agent: its jobs end, and the stream gets what no driver has. */
 
-import { decode } from '../wire/codec.ts'
-import type { AgentReport } from '../wire/messages.ts'
+import { decode } from '../../wire/codec.ts'
+import type { AgentReport } from '../../wire/messages.ts'
 import type { AgentOutbox } from './agent-outbox.ts'
 import type { AgentInstruction } from './agent-stimuli.ts'
 import type { KeptMessages } from './kept-messages.ts'

@@ -1,8 +1,8 @@
 /** Remembers which agents do not allow which tasks. Agents return jobs that they do not allow. */
 
-import type { TaskSpec } from '../../tasks/spec.ts'
-import type { NotAllowed } from '../wire/messages.ts'
-import type { Exclusion } from './placement/placement-node.ts'
+import type { TaskSpec } from '../../../tasks/spec.ts'
+import type { NotAllowed } from '../../wire/messages.ts'
+import type { Exclusion } from '../placement/placement-node.ts'
 
 /**
  * The maximum number of targets (see `toTargetKey`). If it is exceeded, all are forgotten, and

@@ -3,13 +3,13 @@
  * to be done comes out. It neither waits nor reads a clock.
  */
 
-import type { BackendListener, Job } from '../../backends/backend.ts'
-import { BackendError } from '../../foundation/errors.ts'
-import type { Moment } from '../../tasks/lifecycle.ts'
-import type { AgentReport, AgentStart } from '../wire/messages.ts'
+import type { BackendListener, Job } from '../../../backends/backend.ts'
+import { BackendError } from '../../../foundation/errors.ts'
+import type { Moment } from '../../../tasks/lifecycle.ts'
+import type { AgentReport, AgentStart } from '../../wire/messages.ts'
 import type { DriverInstruction, DriverStimulus } from './driver-interface.ts'
 import { DriverJobs, type PlacementParts } from './driver-jobs.ts'
-import { type ClusterLoad, toLoad, toWaitingWork } from './placement/placement-state.ts'
+import { type ClusterLoad, toLoad, toWaitingWork } from '../placement/placement-state.ts'
 import { ReceivedResults } from './received-results.ts'
 import { type DriverJob, type RemoteAgent, toReference } from './remote-agent.ts'
 import { SessionAgents } from './session-agents.ts'

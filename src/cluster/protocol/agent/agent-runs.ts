@@ -1,7 +1,7 @@
 /** Which run of each session an agent serves, and which drivers it refuses. */
 
-import type { Attach, Attached, Message } from '../wire/messages.ts'
-import { type SessionUse, toSessionUseId } from '../wire/subjects.ts'
+import type { Attach, Attached, Message } from '../../wire/messages.ts'
+import { type SessionUse, toSessionUseId } from '../../wire/subjects.ts'
 
 interface KnownRun {
   readonly run: string

@@ -1,6 +1,6 @@
 /** Messages that an agent keeps: events until they are acknowledged, results until recorded. */
 
-import type { ObjectToStore } from '../broker/stored-objects.ts'
+import type { ObjectToStore } from '../../broker/stored-objects.ts'
 
 interface KeptEvents {
   readonly order: number

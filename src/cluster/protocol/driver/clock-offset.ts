@@ -1,6 +1,6 @@
 /** The difference between the monotonic clocks of two machines, estimated from round trips. */
 
-import type { Moment } from '../../tasks/lifecycle.ts'
+import type { Moment } from '../../../tasks/lifecycle.ts'
 
 /** The number of measurements to keep. Older ones are dropped, because clocks drift. */
 const maxMeasurements = 16

@@ -1,7 +1,7 @@
 /** How far the results of an agent have arrived, were passed on and are recorded: three cursors. */
 
-import type { Job } from '../../backends/backend.ts'
-import { Fifo } from '../../runtime/fifo.ts'
+import type { Job } from '../../../backends/backend.ts'
+import { Fifo } from '../../../runtime/fifo.ts'
 
 /** A message with results. It settles when each of its results is recorded or never will be. */
 export interface ReceivedMessage {

@@ -1,6 +1,6 @@
 /** Converts times of agents' clocks. No event gets a time before its cause. */
 
-import type { Moment } from '../../tasks/lifecycle.ts'
+import type { Moment } from '../../../tasks/lifecycle.ts'
 import type { DriverJob, RemoteAgent } from './remote-agent.ts'
 import { type EventSource, toMoment } from './clock-offset.ts'
 

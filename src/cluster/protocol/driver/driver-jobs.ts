@@ -6,15 +6,15 @@ import {
   type OutputFiles,
   type TaskReport,
   toEventNotice,
-} from '../../backends/backend.ts'
-import { TaggedJob } from '../../backends/job-tag.ts'
-import { byTurn } from '../../backends/local/job-queue.ts'
-import { resolveEventClass } from '../../events/define-event.ts'
-import { StaleResult } from '../../events/library-events.ts'
-import { WorkerLostError } from '../../foundation/errors.ts'
-import type { Moment } from '../../tasks/lifecycle.ts'
-import type { ResultReport } from '../wire/results.ts'
-import type { Announcement, JobReference, Offer, ReturnedJob, WireEvent } from '../wire/messages.ts'
+} from '../../../backends/backend.ts'
+import { TaggedJob } from '../../../backends/job-tag.ts'
+import { byTurn } from '../../../backends/local/job-queue.ts'
+import { resolveEventClass } from '../../../events/define-event.ts'
+import { StaleResult } from '../../../events/library-events.ts'
+import { WorkerLostError } from '../../../foundation/errors.ts'
+import type { Moment } from '../../../tasks/lifecycle.ts'
+import type { ResultReport } from '../../wire/results.ts'
+import type { Announcement, JobReference, Offer, ReturnedJob, WireEvent } from '../../wire/messages.ts'
 import {
   DriverJob,
   type DriverJobGroup,
@@ -24,10 +24,10 @@ import {
 import { AgentRefusals } from './agent-refusals.ts'
 import type { EventSource } from './clock-offset.ts'
 import { toEventSeconds, toStartMoment } from './job-times.ts'
-import { type HeldView, noHeldNodes } from './placement/held-nodes.ts'
-import { toRunningRequest } from './placement/job-group.ts'
-import type { PlacementTimes } from './placement/late-jobs.ts'
-import { Placement } from './placement/placement.ts'
+import { type HeldView, noHeldNodes } from '../placement/held-nodes.ts'
+import { toRunningRequest } from '../placement/job-group.ts'
+import type { PlacementTimes } from '../placement/late-jobs.ts'
+import { Placement } from '../placement/placement.ts'
 import { type ReceivedMessage, RecordedResults } from './agent-results.ts'
 
 /** Times are by the agent's clock. `atMs` is set if the result has arrived as well. */
