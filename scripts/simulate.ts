@@ -1,5 +1,6 @@
 /**
- * Simulates the cluster: `npm run simulate -- --seed N [--seeds M] [--trace] [--shells] [--faults JSON]`.
+ * Simulates the cluster: `npm run simulate -- --seed N [--seeds M]`, with `--trace`, `--shells` and
+ * `--faults JSON`.
  * Prints each failing seed with the shortest list of its faults that still fails, unless
  * `--no-shrink` is given. `--first` ends at the first failing seed, and `--seed` may be repeated.
  */

@@ -73,7 +73,7 @@ async function kill(...all: readonly RunningCommand[]): Promise<void> {
   await Promise.all(all.map(({ ended }) => ended))
 }
 
-it('tasks whose agents are killed with their driver begin once more, and are reported', async () => {
+it('tasks whose agents are killed with their driver begin again, and are reported', async () => {
   const cluster = await sharedServer()
   const tasks = ['a', 'b'].map((uid) => ({ uid, kind: 'held', retries: 3 }) as const)
   const drivers = new KilledDrivers(cluster, tasks)
@@ -92,7 +92,7 @@ it('tasks whose agents are killed with their driver begin once more, and are rep
   expect(drivers.lines('begun').toSorted()).toEqual(['a', 'a', 'a', 'b', 'b'])
 })
 
-it('an agent that was missing and is back neither begins nor ends a task a second time', async () => {
+it('an agent that was missing and is back neither begins nor ends a task again', async () => {
   const cluster = await sharedServer()
   const first = await cluster.agent('first', '--cores', '1')
   const before = new KilledDrivers(cluster, [{ uid: 'before', kind: 'held' }]).start()

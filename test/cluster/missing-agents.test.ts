@@ -129,7 +129,7 @@ describe('an agent that a killed driver has used', () => {
     expect(tasks.lines('moved')).toEqual([])
   })
 
-  it('an agent that left while its driver was away has left its results in the broker', async () => {
+  it('an agent that left while its driver was away has stored its results', async () => {
     const tasks = new HeldTasks(await sharedServer(), 2)
     const { cluster } = tasks
     const leaving = await startAgentHere(cluster, { name: 'leaving' })

@@ -183,7 +183,7 @@ it('a returning driver has the large value that an earlier start has recorded', 
   expect(lines(join(cluster.folder, 'begun'))).toEqual(['begun'])
 })
 
-it('without a record, a killed driver begins a new run, and agents end the earlier one', async () => {
+it('a killed driver without a record begins a new run, and agents end the old one', async () => {
   const cluster = await oneAgent()
   const { folder, server } = cluster
   const settings = { resumes: false, count: 1, hasPrograms: true, taskMs: 3_600_000 }

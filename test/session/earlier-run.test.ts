@@ -103,7 +103,7 @@ it('begun: a workflow engine begins with its first call', async () => {
   expect(await beginningOf(backend.sessions[0])).toBeNull()
 })
 
-it('begun: a resumed session tells each backend which of its agents were not reported as gone', async () => {
+it('begun: a resumed session tells a backend which of its agents have not left', async () => {
   const first = await killedRun((cluster, other) => {
     cluster.join('kept', 1)
     cluster.join('lost', 2)
@@ -178,7 +178,7 @@ it('begun: a backend that was connected with the id of the record is told about 
   expect(await beginningOf(backend.sessions[0])).toEqual({ nodes: [{ nodeId: 'n1', start: 7 }] })
 })
 
-it('flushed: the record names the nodes that have joined, also while telemetry starts', async () => {
+it('flushed: the record names the nodes that join while telemetry starts', async () => {
   const backend = new ListeningBackend({
     name: 'cluster',
     nodes: [{ nodeId: 'n0', agentStart: 1 }],

@@ -333,7 +333,7 @@ const forms = {
   attached: {
     start: number,
     offer,
-    /** Attempts that have not ended. Of earlier starts of the driver: only those that have begun. */
+    /** Attempts that have not ended; for earlier starts of the driver, only those that began. */
     held: list(heldJob),
     /** Identifies the session on this agent until the agent ends the session. */
     use: number,

@@ -26,7 +26,7 @@ import { SimulatedConnection } from '../simulated-connection.ts'
 import { type SimulatedDriverOptions, resultTtlSeconds } from '../simulated-driver.ts'
 import { sessionId, SimulatedSession } from '../simulated-session.ts'
 import { SimulatedProcess } from '../virtual-time.ts'
-import type { SentMessage } from './machine-agent.ts'
+import type { SentMessage } from './machine-part.ts'
 import { MachineDirectory } from './machine-directory.ts'
 import { contentOf, contentsOf, streamName, streamSubjects, toParcel } from './parcel.ts'
 

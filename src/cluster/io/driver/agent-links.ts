@@ -1,4 +1,4 @@
-/** Exchanges the messages of a driver's session with its agents, and reads what they have stored. */
+/** Exchanges messages of a driver's session with its agents, and reads what they have stored. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../../foundation/errors.ts'
@@ -112,7 +112,8 @@ export class AgentLinks {
     const { onFailed } = this.#options
     switch (instruction.kind) {
       case 'attach':
-        return void this.#attach(instruction.agent, instruction.request).catch(onFailed)
+        this.#attach(instruction.agent, instruction.request).catch(onFailed)
+        return
       case 'send cancel': {
         const reason = instruction.reason.slice(0, maxReasonLength)
         const toMessage: ReferenceMessage = (jobs) => ({ kind: 'cancel', jobs, reason })
@@ -134,9 +135,11 @@ export class AgentLinks {
       case 'send beat':
         return this.#sendBeat(instruction.beat)
       case 'read results':
-        return void this.#readResults(instruction.agent).catch(onFailed)
+        this.#readResults(instruction.agent).catch(onFailed)
+        return
       case 'read parts':
-        return void this.#readParts(instruction.parts).catch(onFailed)
+        this.#readParts(instruction.parts).catch(onFailed)
+        return
       case 'fail':
         return onFailed(instruction.error)
       default:

@@ -176,7 +176,8 @@ export class DriverSession implements ClusterConnection {
         return this.#trigger.handleSubmit(submitted, this.#driver.waiting)
       }
       case 'next turn':
-        return void clock.nextTurn(() => this.#tell({ kind: 'turn' }))
+        clock.nextTurn(() => this.#tell({ kind: 'turn' }))
+        return
       case 'report left':
         return this.#reportLeft(instruction)
       case 'drop bundles':

@@ -1,4 +1,4 @@
-/** What a driver's session has in the broker: its run, the keys of the run, its stream and values. */
+/** What a driver's session has in the broker: its run with its keys, its stream and its values. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import type { Log } from '../../../foundation/log.ts'

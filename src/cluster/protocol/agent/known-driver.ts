@@ -1,7 +1,12 @@
 /** What an agent knows about the driver of a session, and its link to the driver. */
 
 import type { Header } from '../../wire/envelope.ts'
-import { type Attach, type Heartbeat, maxSilenceMs, type PriorityRange } from '../../wire/messages.ts'
+import {
+  type Attach,
+  type Heartbeat,
+  maxSilenceMs,
+  type PriorityRange,
+} from '../../wire/messages.ts'
 import { Link } from '../link.ts'
 
 export class KnownDriver {

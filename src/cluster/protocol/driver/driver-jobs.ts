@@ -14,7 +14,13 @@ import { StaleResult } from '../../../events/library-events.ts'
 import { WorkerLostError } from '../../../foundation/errors.ts'
 import type { Moment } from '../../../tasks/lifecycle.ts'
 import type { ResultReport } from '../../wire/results.ts'
-import type { Announcement, JobReference, Offer, ReturnedJob, WireEvent } from '../../wire/messages.ts'
+import type {
+  Announcement,
+  JobReference,
+  Offer,
+  ReturnedJob,
+  WireEvent,
+} from '../../wire/messages.ts'
 import {
   DriverJob,
   type DriverJobGroup,

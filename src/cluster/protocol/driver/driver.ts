@@ -211,7 +211,7 @@ export class Driver {
     else this.#instructions.push({ kind: 'read results', agent: null })
   }
 
-  /** The stream is read a second time when the agents have answered: some may have left meanwhile. */
+  /** The stream is read again when the agents have answered: some may have left meanwhile. */
   #handleStreamRead(): void {
     if (this.#awaited === 'stream again') return this.#begin()
     this.#awaited = 'agents'

@@ -105,7 +105,10 @@ export class ReturnedRun {
     const added = { agent, held }
     const reason = this.#canceled.get(uid)
     if (reason !== undefined) return cancelFound(added, reason)
-    if (this.isHeld(agent, held)) return void this.#held.set(uid, added)
+    if (this.isHeld(agent, held)) {
+      this.#held.set(uid, added)
+      return
+    }
     const known = this.#held.get(uid)
     const isLater = known === undefined || compareAttempts(known.held, held) < 0
     if (isLater) this.#held.set(uid, added)
@@ -113,7 +116,7 @@ export class ReturnedRun {
     if (other !== undefined) cancelFound(other, movedReason)
   }
 
-  /** Keeps an event until the task is submitted and its attempt is adopted or its result reported. */
+  /** Keeps an event until the task has been submitted and its attempt or result was found. */
   addEvent(uid: string, pending: PendingEvent): void {
     const known = this.#events.get(uid)
     if (known === undefined) this.#events.set(uid, [pending])
