@@ -23,21 +23,21 @@ function runSteadily(agent: AgentUnderTest, count: number, everyMs: number): rea
 }
 
 describe('results on their way to the driver', () => {
-  it('are sent immediately with the last job', () => {
+  it('results are sent immediately with the last job', () => {
     const agent = attachedAgent()
     const jobs = agent.run('a', 'b', 'c')
     for (const job of jobs) agent.end(job)
     expect(agent.takeSent().flatMap(endedIn)).toEqual(['a', 'b', 'c'])
   })
 
-  it('share messages while other jobs wait at the agent', () => {
+  it('results share messages while other jobs wait at the agent', () => {
     const sizes = runSteadily(attachedAgent(), 200, 2)
     expect(sizes[0]).toBe(1)
     expect(Math.max(...sizes)).toBeGreaterThan(5)
     expect(sizes.reduce((sum, size) => sum + size, 0)).toBe(200)
   })
 
-  it('of one among many agents share larger messages', () => {
+  it('results of one among many agents share larger messages', () => {
     const one = attachedAgent()
     const many = attachedAgent()
     many.beat({ agents: 64 })
@@ -45,7 +45,7 @@ describe('results on their way to the driver', () => {
     expect(large.length).toBeLessThan(few.length)
   })
 
-  it('go to the driver and to the stream in one message', () => {
+  it('results go to the driver and to the stream in one message', () => {
     const agent = attachedAgent()
     agent.runToEnd('a', 5)
     const [sent] = agent.takeSent()
@@ -54,7 +54,7 @@ describe('results on their way to the driver', () => {
     expect(message).toMatchObject({ agent: 'first', use, number: 1, driverStart: 10, ahead: 2 })
   })
 
-  it('are kept until they are recorded and stored', () => {
+  it('results are kept until they are recorded and stored', () => {
     const agent = attachedAgent()
     agent.runToEnd('a')
     const resent = (): number => agent.attach({ driverStart: agent.driverStart + 1 }).resent
@@ -65,7 +65,7 @@ describe('results on their way to the driver', () => {
     expect([resent(), agent.machine.isRecorded(1)]).toEqual([0, true])
   })
 
-  it('whose lines the record has lost stay in the stream', () => {
+  it('results whose lines the record has lost stay in the stream', () => {
     const agent = attachedAgent()
     agent.runToEnd('a')
     agent.runToEnd('b')
@@ -74,7 +74,7 @@ describe('results on their way to the driver', () => {
     expect([1, 2].map((number) => agent.machine.isRecorded(number))).toEqual([false, true])
   })
 
-  it('that the broker refuses are stored later, and nothing new begins', () => {
+  it('results that the broker refuses are stored later, and nothing new begins', () => {
     const agent = attachedAgent()
     agent.runToEnd('a')
     const error = new Error('no responders')
@@ -99,7 +99,7 @@ describe('results on their way to the driver', () => {
     expect(agent.take('submit')).toHaveLength(1)
   })
 
-  it('are not stored while the driver is silent before the stream was looked at', () => {
+  it('results wait for a look at the stream while the driver is silent', () => {
     const agent = attachedAgent()
     const [job] = agent.run('a')
     agent.takeSent()
@@ -113,7 +113,7 @@ describe('results on their way to the driver', () => {
     expect(agent.store()).toEqual([1])
   })
 
-  it('are all stored again after a reconnect and in a new stream', () => {
+  it('results are all stored again after a reconnect and in a new stream', () => {
     const agent = attachedAgent()
     for (const uid of ['a', 'b']) agent.runToEnd(uid)
     expect(agent.store()).toEqual([1, 2])
@@ -133,7 +133,7 @@ describe('results on their way to the driver', () => {
     expect(agent.store()).toEqual([1, 2])
   })
 
-  it('make room for themselves in a full store, or say that they need some', () => {
+  it('results make room for themselves in a full store, or say that they need some', () => {
     const agent = attachedAgent()
     agent.runToEnd('a')
     const refuse = (): void => {
@@ -159,7 +159,7 @@ describe('results on their way to the driver', () => {
 })
 
 describe('large results', () => {
-  it('are sent when their value is stored, and are held until then', () => {
+  it('large results are sent when their value is stored, and are held until then', () => {
     const agent = attachedAgent()
     agent.limitBytes = 2000
     agent.runToEnd('large', 'x'.repeat(3000))
@@ -180,7 +180,7 @@ describe('large results', () => {
     expect(agent.takeSent()).toEqual([])
   })
 
-  it('fail if they never fit into the store', () => {
+  it('large results fail if they never fit into the store', () => {
     const agent = attachedAgent()
     agent.limitBytes = 2000
     agent.runToEnd('large', 'x'.repeat(3000))
@@ -191,7 +191,7 @@ describe('large results', () => {
     expect(ends).toMatchObject([{ outcome: { kind: 'fail', error: { message: 'too small' } } }])
   })
 
-  it('are canceled while they are stored', () => {
+  it('large results are canceled while they are stored', () => {
     const agent = attachedAgent()
     agent.limitBytes = 2000
     agent.runToEnd('large', 'x'.repeat(3000))
@@ -205,7 +205,7 @@ describe('large results', () => {
     expect(agent.takeSent()).toEqual([])
   })
 
-  it('of failed programs are sent without their output, and without the long error', () => {
+  it('large results of failed programs are sent without output and long error', () => {
     const agent = attachedAgent()
     agent.limitBytes = 2000
     const fail = (uid: string, message: string): readonly string[] => {

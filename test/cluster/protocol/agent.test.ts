@@ -21,7 +21,7 @@ const returnedBy = (agent: AgentUnderTest): readonly string[] =>
   agent.takeReports().flatMap(({ returned }) => uidsOf(returned))
 
 describe('jobs of a session on an agent', () => {
-  it('begin in their order, on as many cores as they are given', () => {
+  it('jobs begin in their order, on as many cores as they are given', () => {
     const agent = attachedAgent()
     agent.send(['a', 'b', 'c'])
     expect(agent.take('arrived')).toHaveLength(1)
@@ -31,7 +31,7 @@ describe('jobs of a session on an agent', () => {
     expect(agent.machine.held.queued).toBe(1)
   })
 
-  it('do not begin while the driver is silent', () => {
+  it('jobs do not begin while the driver is silent', () => {
     const agent = attachedAgent()
     agent.send(['a'])
     agent.pass(2001)
@@ -42,7 +42,7 @@ describe('jobs of a session on an agent', () => {
     expect(agent.take('submit')).toHaveLength(1)
   })
 
-  it('that cannot run here go back, with the reason', () => {
+  it('jobs that cannot run here go back, with the reason', () => {
     const agent = attachedAgent()
     agent.isHelpful = false
     agent.send(['forbidden', 'bundled', 'broken'])
@@ -65,7 +65,7 @@ describe('jobs of a session on an agent', () => {
     expect(agent.machine.held.size).toBe(0)
   })
 
-  it('whose specs are stored begin when these are loaded', () => {
+  it('jobs whose specs are stored begin when these are loaded', () => {
     const agent = attachedAgent()
     const others = [
       { index: 0, uid: 'large', attempt: 1, spec: null, specObject: 'object', after: 0 },
@@ -95,7 +95,7 @@ describe('jobs of a session on an agent', () => {
     expect(reports.flatMap(({ returned = [] }) => uidsOf(returned))).toEqual(['lost'])
   })
 
-  it('are canceled wherever they are', () => {
+  it('jobs are canceled wherever they are', () => {
     const agent = attachedAgent()
     const [running] = agent.run('running')
     agent.send(['waiting'])
@@ -121,7 +121,7 @@ describe('jobs of a session on an agent', () => {
     expect(agent.take('cancel')).toEqual([])
   })
 
-  it('go back if the driver recalls them before they begin', () => {
+  it('jobs go back if the driver recalls them before they begin', () => {
     const agent = attachedAgent()
     agent.isHelpful = false
     agent.send(['a', 'b'])
@@ -142,7 +142,7 @@ describe('jobs of a session on an agent', () => {
     expect(agent.machine.held.submittedCores).toBe(1)
   })
 
-  it('give way to a later attempt, and keep their cores until they have ended', () => {
+  it('jobs give way to a later attempt, and keep their cores until they have ended', () => {
     const agent = attachedAgent()
     const [older] = agent.run('a')
     agent.send(['a'], 2)
@@ -156,7 +156,7 @@ describe('jobs of a session on an agent', () => {
     expect(agent.takeSent().flatMap(endedIn)).toEqual([])
   })
 
-  it('that wait beyond the offer go back when another agent is idle', () => {
+  it('jobs beyond the offer go back when another agent is idle', () => {
     const agent = attachedAgent()
     const uids = Array.from({ length: 20 }, (_, at) => `task-${at}`)
     agent.send(uids)
@@ -166,7 +166,7 @@ describe('jobs of a session on an agent', () => {
     expect(returnedBy(agent)).toEqual(uids.slice(12))
   })
 
-  it('of a draining agent go back, those that arrive later too', () => {
+  it('jobs of a draining agent go back, those that arrive later too', () => {
     const agent = attachedAgent()
     const [running] = agent.run('running')
     agent.send(['waiting'])
@@ -180,7 +180,7 @@ describe('jobs of a session on an agent', () => {
 })
 
 describe('a driver that attaches', () => {
-  it('again is told what the agent holds', () => {
+  it('a driver that attaches again is told what the agent holds', () => {
     const agent = attachedAgent()
     agent.run('running')
     agent.send(['waiting'])
@@ -192,7 +192,7 @@ describe('a driver that attaches', () => {
     expect([resent, start, ofAgent]).toEqual([0, 5, use])
   })
 
-  it('after a restart finds only what has begun', () => {
+  it('a driver that attaches after a restart finds only what has begun', () => {
     const agent = attachedAgent()
     agent.isHelpful = false
     agent.send(['running', 'withdrawn', 'waiting'])
@@ -216,7 +216,7 @@ describe('a driver that attaches', () => {
     })
   })
 
-  it('gets again what it has not applied, in the old order', () => {
+  it('a driver that attaches gets again what it has not applied, in the old order', () => {
     const agent = attachedAgent()
     agent.run('a', 'b')
     agent.takeSent()
@@ -243,7 +243,7 @@ describe('a driver that attaches', () => {
     expect(again(agent.attach({ driverStart: 11, use, taken: 2 }))).toEqual(['ends', 'ends'])
   })
 
-  it('after a restart gets events that no start has acknowledged, with their start', () => {
+  it('a driver that attaches after a restart gets unacknowledged events with starts', () => {
     const agent = attachedAgent()
     agent.run('a', 'b')
     for (const uid of ['a', 'b']) {
@@ -259,7 +259,7 @@ describe('a driver that attaches', () => {
     expect(report?.starts.every(({ driverStart }) => driverStart === 10)).toBe(true)
   })
 
-  it('is answered before it gets messages of its link', () => {
+  it('a driver that attaches is answered before it gets messages of its link', () => {
     const agent = attachedAgent()
     agent.runToEnd('a')
     agent.kinds.length = 0
@@ -269,7 +269,7 @@ describe('a driver that attaches', () => {
 })
 
 describe('the link of an agent', () => {
-  it('ignores duplicates, and asks for a new link after a gap', () => {
+  it('the link of an agent ignores duplicates, and asks for a new link after a gap', () => {
     const agent = attachedAgent()
     agent.send(['a'])
     const header = { scope: 1, number: 1, acknowledged: 0 }
@@ -286,7 +286,7 @@ describe('the link of an agent', () => {
     expect(agent.machine.held.size).toBe(0)
   })
 
-  it('counts malformed messages, and goes on', () => {
+  it('the link of an agent counts malformed messages, and goes on', () => {
     const agent = attachedAgent()
     const header = { scope: 1, number: 1, acknowledged: 0 }
     agent.tell({ kind: 'message', header, message: null })
@@ -295,7 +295,7 @@ describe('the link of an agent', () => {
     expect(agent.machine.driver.link.received).toBe(2)
   })
 
-  it('ignores messages of other links and other starts', () => {
+  it('the link of an agent ignores messages of other links and other starts', () => {
     const agent = attachedAgent()
     agent.send(['a'])
     const header = { scope: 8, number: 2, acknowledged: 0 }
@@ -307,7 +307,7 @@ describe('the link of an agent', () => {
     expect(agent.machine.agents).toBe(1)
   })
 
-  it('is broken after a reconnect', () => {
+  it('the link of an agent is broken after a reconnect', () => {
     const agent = attachedAgent()
     agent.takeSent()
     agent.tell({ kind: 'link', isUp: false })
@@ -319,7 +319,7 @@ describe('the link of an agent', () => {
     ])
   })
 
-  it('refuses copied heartbeats, but not those of a driver that has not attached yet', () => {
+  it('the link of an agent refuses copied heartbeats, but not those of a new driver', () => {
     const agent = attachedAgent()
     agent.beat()
     const beat = { hasWaiting: true, hasIdle: false, agents: 9, needsRoom: false }
@@ -335,7 +335,7 @@ describe('the link of an agent', () => {
     expect(agent.take('refused-message')).toEqual([])
   })
 
-  it('gives up a driver that was silent for too long', () => {
+  it('the link of an agent gives up a driver that was silent for too long', () => {
     const agent = attachedAgent()
     agent.pass(59_400)
     agent.tell({ kind: 'tick' })
@@ -349,7 +349,7 @@ describe('the link of an agent', () => {
 const cancelOf = (uid: string) => ({ kind: 'cancel', jobs: [[uid, 1]], reason: 'no' }) as const
 
 describe('reports of an agent', () => {
-  it('name the starts of tasks that run for a while, and no others', () => {
+  it('reports name the starts of tasks that run for a while, and no others', () => {
     const agent = attachedAgent()
     agent.run('long', 'short')
     agent.end(agent.held('short'))
@@ -358,7 +358,7 @@ describe('reports of an agent', () => {
     expect(agent.takeReports().flatMap(({ starts }) => uidsOf(starts))).toEqual(['long'])
   })
 
-  it('with events of a task come before its result', () => {
+  it('reports with events of a task come before its result', () => {
     const agent = attachedAgent()
     const [job] = agent.run('teller')
     agent.takeSent()
