@@ -8,6 +8,7 @@ import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { type RunningCommand, startProgram } from '../cli/run-command.ts'
 import { eventually } from '../eventually.ts'
 import { sharedTestCluster, startAgentHere, startTestCluster, type TestCluster } from './agents.ts'
+import { continueRecord, copyRecords } from './fixtures/records.ts'
 import { type DriverSettings, runReturning } from './fixtures/returning-session.ts'
 import { heldWork, work } from './fixtures/cluster-tasks.ts'
 import { LinkProxy } from './link-proxy.ts'
@@ -24,6 +25,13 @@ function startDriver(cluster: TestCluster, given: DriverSettings): RunningComman
   onTestFinished(() => void driver.child.kill('SIGKILL'))
   return driver
 }
+
+/** A later driver of the session, with a copy of the stopped one's record. */
+const runElsewhere = (
+  { url, folder }: TestCluster,
+  given: DriverSettings,
+): Promise<readonly unknown[]> =>
+  runReturning(url, folder, { ...given, recordFolder: copyRecords(folder) })
 
 /**
  * Agents of this process are silent while it waits for a core, for up to four seconds beside eight
@@ -70,7 +78,7 @@ describe('one session id', () => {
     const begun = join(cluster.folder, 'begun')
     await eventually(() => expect(lines(begun)).toContain('task-2'))
     first.child.kill('SIGSTOP')
-    const states = await runReturning(cluster.url, cluster.folder, given)
+    const states = await runElsewhere(cluster, given)
     expect(new Set(states)).toEqual(new Set(['DONE']))
     first.child.kill('SIGCONT')
     // The tasks that it had before it was stopped are done.
@@ -123,7 +131,7 @@ describe('one session id', () => {
     const stopped = startDriver(cluster, given)
     await eventually(() => expect(lines(begun).length).toBeGreaterThanOrEqual(4))
     stopped.child.kill('SIGSTOP')
-    const later = runReturning(cluster.url, cluster.folder, given)
+    const later = runElsewhere(cluster, given)
     await eventually(() => expect(lines(begun).length).toBeGreaterThanOrEqual(12))
     stopped.child.kill('SIGCONT')
     expect(await later).toEqual(Array.from({ length: 24 }, () => 'DONE'))
@@ -148,14 +156,17 @@ describe('one session id', () => {
         id: 'same',
       })
       onTestFinished(() => first.close())
+      const telemetry = await continueRecord(first, folder)
       const task = (): ComputeTask<string> =>
         new ComputeTask({ uid: 'held', function: heldWork, args: [folder, 'held', 1] })
       const replaced = task()
       await first.submitTasks([replaced])
       await eventually(() => expect(replaced.state).toBe('RUNNING'))
       link.cut()
+      await telemetry.flush()
       const second = new Session([await cluster.connect(options)], { id: 'same' })
       onTestFinished(() => second.close())
+      await continueRecord(second, copyRecords(folder))
       const continued = task()
       await second.submitTasks([continued])
       await eventually(() => expect(continued.state).toBe('RUNNING'))
@@ -189,6 +200,7 @@ describe('one session id', () => {
     const servers = { servers: link.url }
     const first = new Session([await cluster.connect({ ...servers, ...options })], { id: 'same' })
     onTestFinished(() => first.close())
+    const telemetry = await continueRecord(first, folder)
     const task = (): ComputeTask<string> =>
       new ComputeTask({ uid: 'held', function: heldWork, args: [folder, 'held', 1] })
     const replaced = task()
@@ -197,8 +209,10 @@ describe('one session id', () => {
     link.cut()
     // Sent to the agent when the link is back.
     expect(first.cancel(replaced)).toBe(true)
+    await telemetry.flush()
     const second = new Session([await cluster.connect(options)], { id: 'same' })
     onTestFinished(() => second.close())
+    await continueRecord(second, copyRecords(folder))
     const continued = task()
     await second.submitTasks([continued])
     await eventually(() => expect(continued.state).toBe('RUNNING'))

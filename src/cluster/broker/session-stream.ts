@@ -23,8 +23,7 @@ export class SessionStream {
   readonly #options: SessionStreamOptions
   #opening: Promise<OpenedStream | null> | null = null
   #isClosed = false
-  #isOpened = false
-  #wasRecreated = false
+  #wasCreated = false
 
   constructor(options: SessionStreamOptions) {
     this.#options = options
@@ -39,9 +38,9 @@ export class SessionStream {
     return this.#opening
   }
 
-  /** Whether the stream disappeared after this process opened it, and this process recreated it. */
-  get wasRecreated(): boolean {
-    return this.#wasRecreated
+  /** Whether this process has created the stream. */
+  get wasCreated(): boolean {
+    return this.#wasCreated
   }
 
   /** Makes sure that the stream is not created again. Resolves when no request is pending. */
@@ -64,8 +63,7 @@ export class SessionStream {
     if (!isWanted || this.#isClosed) return null
     const settings = { subjects, label: run(), maxAgeSeconds: maxAgeSeconds() }
     const opened = await store.openStream(name, settings)
-    if (this.#isOpened) this.#wasRecreated ||= opened.isCreated
-    this.#isOpened = true
+    this.#wasCreated ||= opened.isCreated
     return opened
   }
 }

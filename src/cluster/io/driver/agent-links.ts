@@ -1,7 +1,7 @@
 /** Exchanges messages of a driver's session with its agents, and reads what they have stored. */
 
 import type { Clock } from '../../../foundation/clock.ts'
-import { BackendError, messageOf } from '../../../foundation/errors.ts'
+import { messageOf } from '../../../foundation/errors.ts'
 import type { Log } from '../../../foundation/log.ts'
 import { retry } from '../../../runtime/retry.ts'
 import type { Broker, StreamPosition } from '../../broker/broker.ts'
@@ -11,6 +11,7 @@ import type {
   DriverStimulus,
   StoredParts,
 } from '../../protocol/driver/driver-interface.ts'
+import { supersededError } from '../../protocol/driver/driver.ts'
 import type { RemoteAgent } from '../../protocol/driver/remote-agent.ts'
 import { decode, encode } from '../../wire/codec.ts'
 import { open, readHeader, seal, sealBytes } from '../../wire/envelope.ts'
@@ -199,8 +200,7 @@ export class AgentLinks {
       const attached = await directory.request(name, attach, requestTimeoutMs)
       const answer = expectMessage(attached, 'attached', 'refused')
       if (answer.kind === 'attached') return tell({ kind: 'attached', link, answer })
-      const error = new BackendError(answer.message, { code: answer.code })
-      if (answer.code === 'SessionInUseError') onFailed(error)
+      if (answer.code === 'SessionInUseError') onFailed(supersededError(use.sessionId))
       tell({ kind: 'not attached', link, problem: answer.message })
     } catch (error) {
       tell({ kind: 'not attached', link, problem: messageOf(error) })

@@ -170,7 +170,7 @@ async function becomeOwner(
   } catch (error) {
     if (!(error instanceof StoreFullError)) throw error
     if (!isOpen()) {
-      if (opened.isCreated && last === 0) await broker.store.remove(subjects.stream)
+      if (stream.wasCreated && last === 0) await broker.store.remove(subjects.stream)
       throw error
     }
     onFull(error)
