@@ -206,7 +206,7 @@ export async function hasOtherOwner({
 }
 
 /**
- * Ensures that there is a stream of the run, after the server was away. The server may have none, or
+ * Ensures that there is a stream of the run, after the server was away. There may be none, or
  * another one if an older store was restored. Resolves with the time at which the stream was
  * created, or with `null` if another process owns the session.
  */

@@ -198,7 +198,11 @@ export class SessionAgents {
     if (this.#problems.get(agent.name) === problem) return
     this.#problems.set(agent.name, problem)
     const text = `agent "${agent.name}": ${problem}; it is tried again`
-    this.#instruct({ kind: 'warn', code: 'AttachFailed', text })
+    this.#warn('AttachFailed', text)
+  }
+
+  #warn(code: string, text: string): void {
+    this.#instruct({ kind: 'warn', code, text })
   }
 
   handleAnswer(linkId: number, answer: Message<'attached'>, nowMs: number): void {
