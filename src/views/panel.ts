@@ -51,9 +51,9 @@ export interface TaskStep {
   /** The task's stages after the event; the same as `before` for a repeated or late event. */
   readonly after: number
   /**
-   * The task's stages in an earlier session, on the event from which they no longer count; 0 on all
-   * other events. That event is the first one of a task that was not DONE, or the start of a DONE
-   * task that runs again. On that event, `before` is 0.
+   * The stages that the task passed in earlier sessions, if they stop counting with this event;
+   * otherwise 0. They stop counting at the first event of a task that was not DONE, and when a DONE
+   * task starts again. `before` is then 0.
    */
   readonly earlier: number
   /**

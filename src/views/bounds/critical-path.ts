@@ -195,9 +195,7 @@ class Chains {
    * task.
    */
   readonly #lastTasks = new Map<number, number>()
-  /**
-   * For each block with a delay, the part of its chain after its task in `#lastTasks` had ended.
-   */
+  /** The seconds of retry delays of a block that follow its task in `#lastTasks`, if any. */
   readonly #delays = new Map<number, number>()
   /** For each block, the longest chain of its tasks, without earlier delays of the block. */
   readonly #chainInBlock: (ChainEnd | undefined)[] = []

@@ -1,8 +1,8 @@
 /**
- * Sentences about changes that would shorten a run. Even with more slots or faster starts, a run
- * takes at least as long as its longest chain, and as long as its tasks need their resources. A
- * sentence says "up to" the difference between this minimum and the actual time. The sentence is
- * left out if the difference is much more than the time known to be lost. Sentences about tasks say
+ * Sentences about changes that would shorten a run, such as "it could end up to 2 s earlier". These
+ * 2 s are the actual time minus the minimum time: even with more slots or faster starts, a run
+ * takes as long as its longest chain, and as long as its tasks need their resources. A sentence is
+ * left out if the known losses explain less than half of these seconds. Sentences about tasks say
  * how much time the tasks took. Pure.
  */
 

@@ -120,7 +120,7 @@ interface Entry {
 class MinuteSum {
   readonly #entries = new Fifo<Entry>()
   #total = 0
-  #lastMs = 0
+  #lastAddedMs = 0
 
   total(nowMs: number): number {
     for (;;) {
@@ -136,7 +136,7 @@ class MinuteSum {
     const entry = { atMs: nowMs, amount }
     if (amount === 0) return entry
     this.#total += amount
-    this.#lastMs = nowMs
+    this.#lastAddedMs = nowMs
     this.#entries.push(entry)
     return entry
   }
@@ -146,9 +146,9 @@ class MinuteSum {
     entry.amount = 0
   }
 
-  /** The time until the sum is 0. Too long if the last amount was taken back. */
+  /** The time until the sum is 0, or longer if the last amount was taken back. */
   resetMs(nowMs: number): number {
-    return this.total(nowMs) === 0 ? 0 : this.#lastMs + minuteMs - nowMs
+    return this.total(nowMs) === 0 ? 0 : this.#lastAddedMs + minuteMs - nowMs
   }
 
   /** The time until the sum is at most `max`, if nothing is added. */
