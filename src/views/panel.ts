@@ -103,9 +103,9 @@ export interface Panel<State, Query, Shown> {
 }
 
 /**
- * Returns the number of seconds by which a task's only attempt began before its reported start. It
- * is positive if the attempt began while no session was running, because agents of a cluster
- * continue without a session.
+ * Returns by how many seconds a task began before its reported start. This happens if an agent of a
+ * cluster began the task while no session was running. `event` is the terminal event of the task.
+ * If the task was retried, the result is 0.
  */
 export function secondsBeforeStart(event: ViewEvent, started: number): number {
   if (event.attributes['attempt'] !== 1) return 0

@@ -87,7 +87,7 @@ export class RecordSource implements ViewSource {
     const options = { name: 'tutti dashboard', workerData, ...smallHeap }
     const thread = startSiblingThread(import.meta.url, '../fold/fold-program', options)
     thread.on('message', (message: FromFold) => this.#receive(thread, message))
-    // Must follow `on('message')`, which keeps the process alive again.
+    // Comes after `on('message')`, because that call makes the thread keep the process alive.
     thread.unref()
     let reason = 'the thread that reads the record has ended'
     thread.on('error', (error) => (reason = `reading the record failed: ${error.message}`))

@@ -35,7 +35,7 @@ export class WatchedFiles<Value> {
     this.#options = options
     this.#versions = versions
     this.#value = value
-    this.#wait()
+    this.#scheduleCheck()
   }
 
   /** The result of the last files that could be parsed. */
@@ -48,9 +48,9 @@ export class WatchedFiles<Value> {
     this.#stopTimer()
   }
 
-  #wait(): void {
+  #scheduleCheck(): void {
     if (this.#isClosed) return
-    const check = (): void => void this.#check().finally(() => this.#wait())
+    const check = (): void => void this.#check().finally(() => this.#scheduleCheck())
     this.#stopTimer = this.#options.clock.after(pollMs, check, { background: true })
   }
 

@@ -77,13 +77,13 @@ export class RequestRoom {
     this.#lastWait = wait
   }
 
-  /** The place of the request's first task among all waiting tasks; `Infinity` if none waits. */
-  firstPlace(places: Uint32Array): number {
-    while (places[this.#firstWait] === 0) {
+  /** The queue position of the request's first waiting task; `Infinity` if none waits. */
+  firstQueuePosition(positions: Uint32Array): number {
+    while (positions[this.#firstWait] === 0) {
       const isLast = this.#firstWait === this.#lastWait
       this.#firstWait = isLast ? -1 : (this.#nextWaits[this.#firstWait] ?? -1)
     }
-    return places[this.#firstWait] ?? Infinity
+    return positions[this.#firstWait] ?? Infinity
   }
 
   /** Adds a node with these free resources, or removes it if `sign` is -1. */

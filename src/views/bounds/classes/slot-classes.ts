@@ -46,9 +46,9 @@ class SlotSweep {
   readonly #requests: readonly RequestRoom[]
   readonly #nodes: readonly NodeRoom[]
   readonly #waits: SlotActivity['waits']
-  /** The places of the waiting tasks in the queue, from 1; 0 for waits that have ended. */
-  readonly #places: Uint32Array
-  #lastPlace = 0
+  /** The position of each waiting task in the queue, from 1; 0 for a wait that has ended. */
+  readonly #queuePositions: Uint32Array
+  #lastQueuePosition = 0
   readonly #sums: SlotSeconds
   readonly #spans: SizeSpan[] = []
   readonly #busyAmounts = createVector()
@@ -77,7 +77,7 @@ class SlotSweep {
     this.#requests = requests.map((request, number) => new RequestRoom(request, number, nextWaits))
     this.#nodes = nodes.map((node) => new NodeRoom(node, requests, this.#requests))
     this.#waits = waits
-    this.#places = new Uint32Array(waits.from.length)
+    this.#queuePositions = new Uint32Array(waits.from.length)
     this.#capacity = totalSize(this.#nodes)
     this.#sizedAt = from
     this.#sums = sums
@@ -112,13 +112,13 @@ class SlotSweep {
   }
 
   wait(at: number): void {
-    this.#places[at] = ++this.#lastPlace
+    this.#queuePositions[at] = ++this.#lastQueuePosition
     this.#requests[this.#waits.request[at] ?? 0]?.enqueue(at)
     this.#changeReady(at, 1)
   }
 
   endWait(at: number): void {
-    this.#places[at] = 0
+    this.#queuePositions[at] = 0
     this.#changeReady(at, -1)
   }
 
@@ -222,7 +222,9 @@ class SlotSweep {
   }
 
   #isBefore(room: RequestRoom, other: RequestRoom): boolean {
-    return room.firstPlace(this.#places) < other.firstPlace(this.#places)
+    return (
+      room.firstQueuePosition(this.#queuePositions) < other.firstQueuePosition(this.#queuePositions)
+    )
   }
 
   /** Whether a ready task (ahead of `before`, if given) waits only for slots in use. */
