@@ -4,8 +4,11 @@ import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
-import { expect, it } from 'vitest'
+import { expect, it, onTestFinished } from 'vitest'
+import { FolderSources } from '../../src/dashboard/sources/folder-sources.ts'
+import type { ViewSource } from '../../src/dashboard/sources/view-source.ts'
 import { ComputeTask, NoopBackend, Session } from '../../src/index.ts'
+import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { eventually } from '../eventually.ts'
 import { fillDisk, mountDisk, mounts } from '../mounts.ts'
 import { needs } from '../require.ts'
@@ -160,6 +163,29 @@ it('dashboard: a folder lists its runs, and each can be opened', async () => {
   }
   const report = await viewer.get(`/report?record=${records[0]?.file}`)
   expect(report.text).toMatch(/^<!doctype html>/i)
+})
+
+it('row 92: a run that somebody looks at is not closed for the ninth one of a folder', async () => {
+  const folder = tempFolder()
+  const names = Array.from({ length: 9 }, (_, at) => `s-${at}.1700000000.telemetry.jsonl`)
+  for (const name of names) writeFileSync(join(folder, name), line('SessionStarted'))
+  const clock = new ManualClock()
+  const writers = { isWriting: () => Promise.resolve(false) }
+  const sources = new FolderSources(folder, { writers, clock })
+  onTestFinished(() => sources.close())
+  const open = (at: number): ViewSource => sources.find(names[at])
+  const [first, second] = names.slice(0, 8).map((_, at) => open(at))
+  await expect(open(8).answer(head, new AbortController().signal)).rejects.toThrow(
+    '8 other runs are',
+  )
+  expect(open(0)).toBe(first)
+  await clock.advance(5000)
+  await first?.refresh()
+  expect(open(8).hasReport).toBe(true)
+  expect([open(0), open(8)].map(({ hasReport }) => hasReport)).toEqual([true, true])
+  expect(open(0)).toBe(first)
+  await clock.advance(5000)
+  expect(open(1)).not.toBe(second)
 })
 
 it('dashboard: the counts of a run in the list come from its last metric line', async () => {

@@ -22,8 +22,12 @@ export const nameText = (name: string): string => safeText(toShort.value(name)) 
 /** The class that gives a name its colour. */
 export const colourClass = (name: string): string => `c${colourIndex(name)}`
 
-export const colourIndex = (name: string): number =>
-  (head.value?.colours[name] ?? nameColours - 1) % nameColours
+export function colourIndex(name: string): number {
+  const colours = head.value?.colours ?? {}
+  // The name of a task may be that of a property of every object, such as `constructor`.
+  const own = Object.hasOwn(colours, name) ? colours[name] : undefined
+  return (own ?? nameColours - 1) % nameColours
+}
 
 /** A time as seconds of the run, such as `12.3 s`. */
 export function runTimeText(time: number): string {
