@@ -66,6 +66,13 @@ describe('key file', () => {
     await expect(refused).rejects.toMatchObject({ code: 'ValueError', field: 'apiKeysFile' })
   })
 
+  it('row 129: many keys do not block the server that reads the file again', () => {
+    const lines = Array.from({ length: 50_000 }, (_, at) => `client-${at} key-of-client-${at}`)
+    expect(parseKeyFile(lines.join('\n'))).toHaveLength(lines.length)
+    lines.push('client-7 another')
+    expect(() => parseKeyFile(lines.join('\n'))).toThrow('line 50001: the name is used twice')
+  })
+
   it('a file that cannot be read is refused with its name', async () => {
     await expect(serve({ apiKeysFile: '/nowhere/keys' })).rejects.toThrow(
       /: \/nowhere\/keys does not exist$/,
