@@ -247,7 +247,7 @@ function createForwardingRoute(path: string, context: RouteContext): DocumentedR
     bodyBytes: limits.chatBodyBytes,
     check: (_, body) => void requests.readForwarded(body),
     async answer(exchange, body) {
-      if (proxy === null) throw unknownPathError(path, false)
+      if (proxy === null) throw unknownPathError(path)
       const fields = requests.readForwarded(body)
       const forwarded = await proxy.forward({ path, fields, signal: exchange.signal })
       await sendForwarded(exchange, forwarded)

@@ -348,6 +348,7 @@ describe('base path', () => {
       expect([path, (await ask(`${served.url}${path}`)).status]).toEqual([path, 200])
       const { status, json } = await ask(new URL(path, served.url).href)
       expect([path, status, json.error.code]).toEqual([path, 404, 'unknown_url'])
+      expect(json.error.message).toContain('GET /llm/openapi.json lists')
     }
     expect((await ask(`${served.url}x/health`)).status).toBe(404)
     for (const path of ['', '/']) {
