@@ -240,8 +240,9 @@ describe('tutti serve without a file', () => {
 
 describe('tutti serve', () => {
   it('tutti serve prints address, model and usage, and ends with 0 on SIGTERM', async () => {
-    const { command, endpoint, key } = await serve(write('plain.yaml', echo()))
-    expect(command.stdout()).toContain('serving   tiny with 1 worker')
+    const models = 'models:\n- { model_name: ./x/other.gguf, served_name: other }\n'
+    const { command, endpoint, key } = await serve(write('plain.yaml', echo() + models))
+    expect(command.stdout()).toContain('serving   tiny with 1 worker\nmodels    tiny, other\n')
     expect(command.stdout()).toContain(`curl ${endpoint}/v1/chat/completions`)
     for (const client of [
       `OpenAI({ baseURL: '${endpoint}/v1'`,
@@ -295,7 +296,11 @@ describe('tutti serve', () => {
     const command = startProgram(builtMain, ['--json', 'serve', '--config', config, '--port', '0'])
     onTestFinished(() => void command.child.kill('SIGKILL'))
     await command.seen('"endpoint"')
-    expect(JSON.parse(command.stdout())).toMatchObject({ model: 'tiny', workers: 1 })
+    expect(JSON.parse(command.stdout())).toMatchObject({
+      model: 'tiny',
+      models: ['tiny'],
+      workers: 1,
+    })
     command.child.kill('SIGTERM')
     const end = await command.ended
     const notices = end.stderr.trim().split('\n')
