@@ -33,9 +33,8 @@ export function unknownPathError(
 /** The error for an address that the requested model of several does not have. */
 export function otherModelError(path: string, model: string): HttpError {
   const message = `The model '${model}' has nothing at this address.`
-  const advice = findAdvice(path)
   const details = { param: 'model', code: 'unknown_url' }
-  return new HttpError(404, advice === undefined ? message : `${message} ${advice}`, details)
+  return new HttpError(404, [message, findAdvice(path) ?? []].flat().join(' '), details)
 }
 
 const findAdvice = (path: string): string | undefined =>

@@ -124,7 +124,7 @@ describe('paths that are passed on', () => {
     })
   })
 
-  it('a 404 about an earlier response has the words of the server, one about a path has not', async () => {
+  it('a 404 about an earlier response has the words of the server', async () => {
     const missing = {
       message: "Previous response 'resp_1' not found.",
       type: 'invalid_request_error',
