@@ -162,9 +162,9 @@ function listModelChanges(bounds: BoundsView): Change[] {
 }
 
 /**
- * Lists sentences about the time that tasks took. Those about the critical path are left out if a
- * resource has a longer minimum time. Omits times shorter than the time that is explained neither
- * by the path nor by a resource.
+ * Lists sentences about the time that tasks took. Omits sentences about the critical path if a
+ * resource has a longer minimum time. Neither the path nor the resources explain some part of the
+ * run. Omits sentences about times shorter than this part.
  */
 function listTaskCosts(bounds: BoundsView, { nameOf }: BoundFacts): Improvement[] {
   const { criticalPath, pathParts, stragglers, failedSeconds, slots, seconds } = bounds

@@ -159,7 +159,7 @@ const requestText = ({ cores, gpus, memoryMb }: HeldByTask): string =>
     ...(memoryMb > 0 ? [`${memoryMb} MB memory`] : []),
   ].join(', ')
 
-/** Describes `WaitTimes.retries`. Attempts before the last creation of the task do not count. */
+/** Describes `WaitTimes.retries`. Ignores attempts before the last creation of the task. */
 const retriesText = ({ attempts, story }: TaskExplanation): string =>
   attempts.some(({ isEarlier, start }) => isEarlier && start >= story.created)
     ? 'between attempts, and in attempts that ended with an earlier session'

@@ -3,7 +3,7 @@
  * are sorted by time, so that the order of events in the file does not matter.
  */
 
-import { heldResources, type IdleReason, type NodeSize, type SizeSpan } from '../slots.ts'
+import { heldResources, type IdleReason, type NodeSize, type CapacityPeriod } from '../slots.ts'
 import {
   createSlotSeconds,
   type SlotResource,
@@ -50,7 +50,7 @@ class SlotSweep {
   readonly #queuePositions: Uint32Array
   #lastQueuePosition = 0
   readonly #sums: SlotSeconds
-  readonly #spans: SizeSpan[] = []
+  readonly #capacityPeriods: CapacityPeriod[] = []
   readonly #busyAmounts = createVector()
   readonly #heldAmounts = createVector()
   /** The cores of functions that are running in the program itself. */
@@ -87,14 +87,14 @@ class SlotSweep {
 
   result(): SlotUse {
     this.#updateCapacity()
-    this.#endSizeSpan()
+    this.#endCapacityPeriod()
     const overhead = this.#gaps.usualSlotSeconds()
     this.#sums.taskOverhead += overhead
     // Rounding could give a negative number.
     this.#sums.heldBack = Math.max(0, this.#sums.heldBack - overhead)
     const none = { seconds: 0, capacity: toAmounts(this.#capacity) }
     return {
-      sizes: this.#spans.length === 0 ? [none] : this.#spans,
+      sizes: this.#capacityPeriods.length === 0 ? [none] : this.#capacityPeriods,
       held: toAmounts(this.#heldAmounts),
       closureSeconds: this.#closureSeconds,
       fullSeconds: this.#fullSeconds,
@@ -152,7 +152,7 @@ class SlotSweep {
   resize(node: number, size: NodeSize): void {
     const found = this.#nodes[node]
     if (found === undefined) return
-    this.#endSizeSpan()
+    this.#endCapacityPeriod()
     if (found.isPresent) this.#presentCores += size.cores - found.size.cores
     found.resize(size)
     this.#isResized = true
@@ -167,9 +167,9 @@ class SlotSweep {
     this.#isResized = false
   }
 
-  #endSizeSpan(): void {
+  #endCapacityPeriod(): void {
     const seconds = this.#now - this.#sizedAt
-    if (seconds > 0) this.#spans.push({ seconds, capacity: toAmounts(this.#capacity) })
+    if (seconds > 0) this.#capacityPeriods.push({ seconds, capacity: toAmounts(this.#capacity) })
     this.#sizedAt = this.#now
   }
 
@@ -213,8 +213,7 @@ class SlotSweep {
     const { heldBack, nameLimit, startingWorkers, [reason]: last } = this.#lastSpan
     // Counts the time span once, even if several requests add the same reason.
     if (last === this.#span) return
-    // While tasks that fit are held back, more of a missing resource would not help, so the reason
-    // does not count.
+    // While tasks that fit are held back, more of a missing resource would not help.
     const isHeldBack = Math.max(heldBack, nameLimit, startingWorkers) === this.#span
     if (isHeldBack && missingReasons.has(reason)) return
     this.#lastSpan[reason] = this.#span

@@ -152,7 +152,7 @@ class TimedPasses {
   }
 
   /**
-   * Runs passes whose times do not count, because the first passes of a context take longer.
+   * Runs passes and discards their times, because the first passes of a context take longer.
    */
   async begin(probe: Probe, threads: number): Promise<void> {
     this.#probe = probe
