@@ -204,6 +204,13 @@ describe('a server with several models', () => {
     await expect(session.submitTasks([other])).rejects.toThrow('serves')
   })
 
+  it('Ollama clients are told that a model is for embeddings before it is loaded', async () => {
+    const item = '- { model_name: FOLDER/b, served_name: b, purpose: embedding }'
+    const { endpoint } = await open(writeConfig(`models:\n${item}\n`))
+    const { json } = await post(`${endpoint}/api/show`, { model: 'b:latest' })
+    expect([json.capabilities, await listLoaded(endpoint)]).toEqual([['embedding'], ['a']])
+  })
+
   it('models of the llama engine: one for text and one for embeddings take turns', async () => {
     const folder = tempFolder()
     const path = writeTinyModel(folder)
