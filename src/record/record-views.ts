@@ -125,7 +125,7 @@ export async function readCurrentState(
   return { ...found, now: Math.max(lastTime, systemClock.now()) }
 }
 
-type FollowOptions = Pick<RecordViewOptions, 'signal' | 'onRead' | 'onEvent'>
+type FollowOptions = Pick<RecordViewOptions, 'signal' | 'onRead' | 'onBadLine' | 'onEvent'>
 
 /** Reads a record while it is being written. */
 export class RecordFollower {

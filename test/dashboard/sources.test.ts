@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { appendFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
@@ -9,6 +9,7 @@ import { FolderSources } from '../../src/dashboard/sources/folder-sources.ts'
 import type { ViewSource } from '../../src/dashboard/sources/view-source.ts'
 import { ComputeTask, NoopBackend, Session } from '../../src/index.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { makeReport } from '../../src/report/report.ts'
 import { eventually } from '../eventually.ts'
 import { fillDisk, mountDisk, mounts } from '../mounts.ts'
 import { needs } from '../require.ts'
@@ -21,6 +22,7 @@ import {
   send,
   startTestDashboard,
   TestViewer,
+  writeRecord,
 } from './test-dashboard.ts'
 
 const head = { kind: 'head', filter: {} } as const
@@ -236,13 +238,23 @@ it('dashboard: a resumed run is listed with its beginning and its whole time', a
 })
 
 it('dashboard: "Save report" is the page that the command writes', async () => {
-  const viewer = await TestViewer.open((await startTestDashboard(endedRecord(3))).url)
+  const path = writeRecord(line('SessionStarted'), done('t1'), 'no event\n', done('t2'))
+  const viewer = await TestViewer.open((await startTestDashboard(path)).url)
+  await viewer.view(head)
+  // The report reads on where the dashboard stopped.
+  appendFileSync(path, done('t3') + line('SessionEnded'))
   const report = await viewer.get('/report')
   expect(report.headers).toMatchObject({
     'content-type': 'text/html; charset=utf-8',
     'content-disposition': 'attachment; filename="report.html"',
   })
   expect(report.text).toMatch(/^<!doctype html>[^]*All 3 tasks succeeded[^]*<\/html>\n?$/i)
+  expect(report.text).toContain('line 6, byte')
+  const command = [...(await makeReport(path))].join('')
+  // The last script has source text of functions, which the test runner changes.
+  const contentOf = (page: string): string =>
+    page.slice(page.indexOf('<body'), page.lastIndexOf('<script'))
+  expect(contentOf(report.text)).toBe(contentOf(command))
 })
 
 it('dashboard: a copied link opens the page in another browser', async () => {
