@@ -7,7 +7,8 @@ import { fileURLToPath } from 'node:url'
 import { expect, it, onTestFinished } from 'vitest'
 import { FolderSources } from '../../src/dashboard/sources/folder-sources.ts'
 import type { ViewSource } from '../../src/dashboard/sources/view-source.ts'
-import { ComputeTask, NoopBackend, Session } from '../../src/index.ts'
+import { AITask, ComputeTask, NoopBackend, Session } from '../../src/index.ts'
+import { InferenceBackend } from '../../src/inference/index.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { makeReport } from '../../src/report/report.ts'
 import { eventually } from '../eventually.ts'
@@ -73,6 +74,20 @@ it('dashboard: requests to models are shown also without a record', async () => 
     expect(models).toMatchObject([
       { model: 'small', done: 1, ttft: { p50: expect.closeTo(0.2, 1) as number } },
     ])
+  })
+})
+
+it('dashboard: a model file and its name for clients are one row', async () => {
+  const config = { required: { model_name: './models/small.gguf' }, engine: { kind: 'echo' } }
+  await using llm = await InferenceBackend.fromConfig(config, { useService: false })
+  await using session = new Session([llm])
+  const telemetry = await session.startTelemetry({ checkpointPath: tempFolder() })
+  const viewer = await TestViewer.open((await startTestDashboard(telemetry)).url)
+  await session.waitTasks(await session.submitTasks([new AITask({ prompt: 'How are you?' })]))
+  await eventually(async () => {
+    const { models } = await viewer.view({ kind: 'inference', filter: {} })
+    expect(models).toMatchObject([{ model: 'small', done: 1, failed: 0, cacheUse: null }])
+    expect(models[0]?.answerTokensPerSecond).toBeGreaterThan(0)
   })
 })
 

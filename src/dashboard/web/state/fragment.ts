@@ -111,3 +111,6 @@ export function openTasks(q: string, sort: TasksPart['sort']): void {
 }
 
 export const openTask = (uid: string): void => updateState({ task: uid })
+
+/** Goes back to the list of the records of a folder. */
+export const showRecords = (): void => updateState(readFragment(''))
