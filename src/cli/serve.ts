@@ -74,7 +74,7 @@ export async function serve(
     printEndpoint(backend, { key, names }, options, output)
     const name = await stop.received
     if (name !== null)
-      output.problem(`${name}: finishing requests in progress; press Ctrl-C again to stop now`)
+      output.problem(`${name}: finishing requests in progress; a second signal stops immediately`)
   } catch (error) {
     if (!stop.signal.aborted) throw error
   } finally {
@@ -98,6 +98,10 @@ async function readConfig(
   if (model !== undefined && named !== undefined) {
     const details = { code: 'UsageError', field: 'model' }
     throw new ValueError('model: given as an argument and as --required.model-name', details)
+  }
+  if (model !== undefined && /\.ya?ml$/i.test(model)) {
+    const details = { code: 'UsageError', field: 'model' }
+    throw new ValueError(`model: ${model} is a configuration; write --config ${model}`, details)
   }
   const isNamed = model !== undefined || named !== undefined || options.config !== undefined
   const modelName =

@@ -107,9 +107,11 @@ describe('keys, encryption and the log of requests', () => {
     const config = write('plain.yaml', echo())
     const refusals = [
       [['--api-keys', bad], 'line 1: expected a name, a key'],
+      [[config], `${config} is a configuration; write --config ${config}`],
       [['--tls-cert', bad], '--tls-cert needs --tls-key'],
       [['--tls-cert', bad, '--tls-key', bad], '--tls-cert, --tls-key'],
-      [['--base-path', 'llm'], 'a path that begins with "/"'],
+      [['--base-path', 'llm'], "argument 'llm' is invalid. expected a path such as /llm"],
+      [['--base-path', '/a b'], 'of "/", letters, digits and ".-_~"'],
     ] as const
     for (const [options, problem] of refusals) {
       const args = ['serve', '--config', config, '--port', '0', ...options]
@@ -170,7 +172,7 @@ describe('tutti serve without a file', () => {
     const config = ['--config', write('echo.yaml', echo())]
     const keyFile = write('a.key', 'k')
     const cases: readonly (readonly [readonly string[], RegExp])[] = [
-      [[...config, '--base-path', 'llm'], /'--base-path <path>' .* begins with "\/", such as/],
+      [[...config, '--base-path', 'llm'], /'--base-path <path>' .* expected a path such as/],
       [['--config', 'none.yaml'], /the configuration none\.yaml does not exist/],
       [[...config, '--api-key-file', 'none'], /--api-key-file: none does not exist/],
       [[...config, '--api-keys', 'none'], /\(--api-keys\): none does not exist/],
@@ -257,7 +259,7 @@ describe('tutti serve', () => {
     const end = await command.ended
     expect([end.code, end.stderr]).toEqual([
       0,
-      'SIGTERM: finishing requests in progress; press Ctrl-C again to stop now\nstopped\n',
+      'SIGTERM: finishing requests in progress; a second signal stops immediately\nstopped\n',
     ])
   })
 
@@ -305,7 +307,7 @@ describe('tutti serve', () => {
     const end = await command.ended
     const notices = end.stderr.trim().split('\n')
     expect(notices.map((line) => JSON.parse(line) as unknown)).toEqual([
-      { notice: 'SIGTERM: finishing requests in progress; press Ctrl-C again to stop now' },
+      { notice: 'SIGTERM: finishing requests in progress; a second signal stops immediately' },
       { notice: 'stopped' },
     ])
   })

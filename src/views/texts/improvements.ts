@@ -213,8 +213,8 @@ function listLowerBounds(bounds: BoundsView, hasSlots: boolean): string[] {
         `${percentText(1 - busyShare(bounds))} of the slots' time was idle.`
       : `More slots would not help: tasks waited only ${secondsText(full)} for one.`
   const work =
-    `The work is ${secondsText(slotSeconds.ran)} of slot time: to end with its critical path it ` +
-    `needs at least ${countText(needed, 'slot')}.`
+    `The work is ${secondsText(slotSeconds.ran)} of slot time: to take no longer than its ` +
+    `critical path, the run needs at least ${countText(needed, 'slot')}.`
   const path =
     `However many slots it has, it takes at least ${secondsText(criticalPath.seconds)}, its ` +
     `critical path: ${percentText(criticalPath.share)} of its time.`

@@ -93,7 +93,7 @@ describe('limits of a key', () => {
     await clock.advance(29_500)
     const error = thrownBy(() => key.admit())
     expect([error.status, error.code]).toEqual([429, 'rate_limit_exceeded'])
-    expect(error.message).toContain('2 requests a minute. Try again in 1 s.')
+    expect(error.message).toContain('2 requests per minute. Try again in 1 s.')
     expect(error.headers.join(' ')).toBe(
       'retry-after 1 x-ratelimit-limit-requests 2 ' +
         'x-ratelimit-remaining-requests 0 x-ratelimit-reset-requests 30.5s',
@@ -113,7 +113,7 @@ describe('limits of a key', () => {
     await clock.advance(60_000)
     const third = key.admit()
     second.giveBack()
-    expect(() => key.admit()).toThrow('1 requests a minute')
+    expect(() => key.admit()).toThrow('1 request per minute')
     third.giveBack()
     key.admit()
   })

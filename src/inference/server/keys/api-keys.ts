@@ -107,7 +107,7 @@ export function parseKeyFile(text: string): readonly KeyLine[] {
     if (line === '' || line.startsWith('#')) continue
     const [, name, key, rest = ''] = linePattern.exec(line) ?? []
     if (name === undefined || key === undefined) {
-      throw lineError(at, 'expected a name, a key and, where wanted, rpm=N and tpm=N')
+      throw lineError(at, 'expected a name, a key, and optionally rpm=N and tpm=N')
     }
     const limits = { requests: readLimit('rpm', rest, at), tokens: readLimit('tpm', rest, at) }
     if (names.has(name)) throw lineError(at, 'the name is used twice')

@@ -101,8 +101,10 @@ function limitError(
   waitMs: number,
 ): HttpError {
   const seconds = Math.max(1, Math.ceil(waitMs / 1000))
-  const limits = exhausted.map(({ unit, limit }) => `${limit} ${unit}`).join(' and ')
-  const message = `The limit of this API key is used up: ${limits} a minute.`
+  const texts = exhausted.map(({ unit, limit }) => {
+    return `${limit} ${limit === 1 ? unit.slice(0, -1) : unit}`
+  })
+  const message = `The limit of this API key is used up: ${texts.join(' and ')} per minute.`
   return new HttpError(429, `${message} Try again in ${seconds} s.`, {
     code: 'rate_limit_exceeded',
     headers: ['retry-after', String(seconds), ...states.flatMap(toHeaders)],
