@@ -370,7 +370,7 @@ it('the stream says how many closures of a worker are shown at a time', async ()
   const { rows, blocks, notShown } = await ask(source, 'stream', { range: {}, cells: 100 })
   expect([rows.length, blocks.length]).toEqual([4, 4])
   expect(notShown).toBe(
-    'Not shown: 3 attempts. Of closures and prompts, 4 rows per worker are shown.',
+    'Not shown: 3 attempts. At most 4 rows per worker show closures and prompts.',
   )
 })
 

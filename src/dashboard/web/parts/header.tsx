@@ -124,7 +124,7 @@ function RequestNumbers({
       <Term label="waiting">{numberText(waiting)}</Term>
       <Term label="batches">{numberText(batches)}</Term>
       <Term label="workers">{numberText(workers)}</Term>
-      <Term label="counted for">{secondsText(view.durationSeconds)}</Term>
+      <Term label="elapsed">{secondsText(view.durationSeconds)}</Term>
     </dl>
   )
 }
