@@ -133,7 +133,7 @@ export async function findLastFile(records: readonly RecordFile[]): Promise<Reco
   const continued = new Set<string>()
   for (const record of sortNewestFirst(records)) {
     const { isEmpty, previous } = await readRecordHead(record.path)
-    // Skips empty files. The newest one counts if a live process may have just created it.
+    // Skips empty files, except for the newest one if a live process may have just created it.
     if (isEmpty && !(isWritten && usable.length === 0)) continue
     // Copies are not used while the record is being written, because they are incomplete.
     if (!isWritten || record.copy === null) usable.push(record)

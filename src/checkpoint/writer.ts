@@ -125,7 +125,7 @@ export class CheckpointWriter implements AsyncDisposable {
     return this.#record.bytesWritten
   }
 
-  /** How often the caller had to write, or to wait for the thread. */
+  /** How often the caller wrote by itself, or waited for the thread. */
   get inPlaceWrites(): number {
     return this.#inPlaceWrites
   }

@@ -130,7 +130,8 @@ class TextOutput implements Output {
   }
 
   progress(lines: readonly string[]): void {
-    this.#block.draw(lines.map((line) => escapeControls(line)))
+    const { width } = this.#block
+    this.#block.draw(lines.flatMap((line) => wrapLine(escapeControls(line), width)))
   }
 
   result(_value: object, lines: readonly string[]): void {

@@ -69,10 +69,12 @@ export async function serve(
       ...definedFields({ tls: readTls(options), onRequest: createRequestLog(options, output) }),
     })
     await using _ = options.dashboard === true ? await openDashboard(backend, output) : null
-    printEndpoint(backend, key, options, output)
+    const models = [config, ...config.models.map((one) => one.config)]
+    const names = models.flatMap(({ servedNames }) => servedNames)
+    printEndpoint(backend, { key, names }, options, output)
     const name = await stop.received
     if (name !== null)
-      output.problem(`${name}: finishing requests in progress; press Ctrl-C again to stop now`)
+      output.problem(`${name}: finishing requests in progress; a second signal stops immediately`)
   } catch (error) {
     if (!stop.signal.aborted) throw error
   } finally {
@@ -96,6 +98,10 @@ async function readConfig(
   if (model !== undefined && named !== undefined) {
     const details = { code: 'UsageError', field: 'model' }
     throw new ValueError('model: given as an argument and as --required.model-name', details)
+  }
+  if (model !== undefined && /\.ya?ml$/i.test(model)) {
+    const details = { code: 'UsageError', field: 'model' }
+    throw new ValueError(`model: ${model} is a configuration; write --config ${model}`, details)
   }
   const isNamed = model !== undefined || named !== undefined || options.config !== undefined
   const modelName =
@@ -172,7 +178,7 @@ function createRequestLog(
 
 function printEndpoint(
   backend: InferenceBackend,
-  key: ApiKey | null,
+  { key, names }: { readonly key: ApiKey | null; readonly names: readonly string[] },
   { apiKeys, page = true }: ServeOptions,
   output: Output,
 ): void {
@@ -186,8 +192,10 @@ function printEndpoint(
   const header = !needsKey ? [] : [`-H 'Authorization: Bearer ${clientKey}'`]
   const type = "-H 'Content-Type: application/json'"
   const body = `-d '{"messages":[{"role":"user","content":"Once upon a time"}]}'`
-  output.result({ endpoint, model, workers, ...(shown === null ? {} : { api_key: shown }) }, [
+  const facts = { endpoint, model, models: names, workers }
+  output.result({ ...facts, ...(shown === null ? {} : { api_key: shown }) }, [
     `serving   ${model} with ${workers} worker${workers === 1 ? '' : 's'}`,
+    `models    ${names.join(', ')}`,
     `endpoint  ${endpoint}  (OpenAI-compatible: ${endpoint}/v1)`,
     ...(shown === null ? [] : [`key       ${shown}`]),
     ...(page ? [`page      ${endpoint}/`] : []),

@@ -122,7 +122,7 @@ export class Entry implements Indexed, TaskHolder, RowHolder {
   job: Job | null = null
   attempt = 1
   /**
-   * The attempt from which retries are counted. Above 1 if attempts of an earlier run do not count.
+   * The attempt from which retries are counted. Above 1 if attempts of an earlier run are ignored.
    */
   firstAttempt = 1
   retry: WaitingRetry | null = null

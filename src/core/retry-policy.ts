@@ -21,7 +21,7 @@ export type RetryDecision =
 
 const end: RetryDecision = Object.freeze({ kind: 'end' })
 
-/** Decides what follows a failed attempt of a task. Attempts of an earlier run do not count. */
+/** Decides what follows a failed attempt of a task. Ignores attempts of an earlier run. */
 export function decideNext(entry: Entry, error: unknown, log: Log): RetryDecision {
   const { task } = entry
   const attempt = entry.attempt - entry.firstAttempt + 1

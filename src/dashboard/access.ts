@@ -14,7 +14,7 @@ export interface Viewer {
   waiting: number
 }
 
-/** The maximum number of links, and of viewers. If there are more, the oldest is removed. */
+/** The maximum number of links, and of viewers. If there are more, one is removed. */
 const maxLinks = 1000
 const maxViewers = 1000
 
@@ -69,8 +69,16 @@ export class Access {
 const createSecret = (): string => randomBytes(24).toString('base64url')
 const digestOf = (secret: string): string => hash('sha256', secret, 'base64')
 
-function keep<T>(map: Map<string, T>, key: string, value: T, max: number): void {
-  const [oldest] = map.keys()
-  if (map.size >= max && oldest !== undefined) map.delete(oldest)
+interface Rights {
+  readonly mayControl: boolean
+}
+
+/** Removes the oldest one that may only look, because every viewer can make links for looking. */
+function keep<T extends Rights>(map: Map<string, T>, key: string, value: T, max: number): void {
+  if (map.size >= max) {
+    const keys = [...map.keys()]
+    const oldest = keys.find((one) => map.get(one)?.mayControl === false) ?? keys[0]
+    if (oldest !== undefined) map.delete(oldest)
+  }
   map.set(key, value)
 }

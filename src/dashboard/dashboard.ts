@@ -152,7 +152,7 @@ function createSources(
   clock: Clock,
 ): ViewSources {
   const isFolder = typeof from === 'string' && statOf(from)?.isDirectory() === true
-  if (isFolder) return new FolderSources(from, writers)
+  if (isFolder) return new FolderSources(from, { writers, clock })
   const source = createSource(from, writers, clock)
   return { find: () => source, close: () => source.close() }
 }

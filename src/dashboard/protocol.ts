@@ -315,7 +315,8 @@ export interface WorkersView {
   readonly nodes: readonly {
     readonly nodeId: string
     readonly backend: string
-    readonly state: 'here' | 'draining' | 'left' | 'lost'
+    /** `stayed`: the node was still there when the run ended. */
+    readonly state: 'here' | 'draining' | 'left' | 'lost' | 'stayed'
     readonly joined: number | null
     readonly left: number | null
     readonly reason: string
@@ -330,18 +331,24 @@ export interface WorkersView {
   readonly workers: readonly {
     readonly id: string
     readonly nodeId: string
-    readonly state: 'busy' | 'idle' | 'gone'
+    readonly state: 'busy' | 'idle' | 'gone' | 'lost'
+    /** When and why a lost worker was lost; else `null` and empty. */
+    readonly lost: number | null
+    readonly reason: string
     readonly task: string | null
     readonly taskName: string
     readonly taskSeconds: number | null
     readonly idleSeconds: number | null
+    /** Since its first attempt, until it was lost or ended its last attempt, if it is not there. */
+    readonly ageSeconds: number
     readonly attempts: number
     readonly failed: number
     readonly busyPercent: number
   }[]
   /** HPC allocations: job id, partition, nodes, time limit, time left, queue wait, in words. */
   readonly allocations: readonly { readonly title: string; readonly facts: readonly string[] }[]
-  readonly losses: readonly { readonly time: number; readonly text: string }[]
+  /** Losses, drains and other warnings about nodes and workers, latest first. */
+  readonly warnings: HealthPanelView['warnings']
   readonly notShown: string
 }
 

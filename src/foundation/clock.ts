@@ -15,7 +15,7 @@ export interface Clock {
   nextTurn(callback: () => void): void
 }
 
-/** Reads the wall clock and the monotonic clock. */
+/** One time on both clocks: the wall clock is for timestamps, the monotonic clock for durations. */
 export const readMoment = (
   clock: Pick<Clock, 'now' | 'monotonicMs'>,
 ): { readonly wallSeconds: number; readonly monotonicMs: number } => ({

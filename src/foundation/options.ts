@@ -306,7 +306,7 @@ function parseOrigin(text: string): string | null {
 export function expectBasePath(field: string, value: unknown): string {
   const path = typeof value === 'string' ? value.replace(/\/$/, '') : value
   if (typeof path === 'string' && /^(?:\/[\w.~-]+)*$/.test(path)) return path
-  throw invalid(field, 'a path that begins with "/", such as /llm', value)
+  throw invalid(field, 'a path such as /llm, of "/", letters, digits and ".-_~"', value)
 }
 
 /** Omits fields that are `undefined`, which `exactOptionalPropertyTypes` does not allow. */

@@ -275,7 +275,7 @@ function toServedModel(
     isLoaded: instance !== null,
     leftSeconds: pool.leftMs(scheduled.name) / 1000,
     memoryBytes: scheduled.bytes,
-    facts: instance?.pool.model ?? null,
+    facts: instance?.pool.model ?? (config.purpose === null ? null : { purpose: config.purpose }),
   }
 }
 

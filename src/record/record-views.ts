@@ -125,7 +125,7 @@ export async function readCurrentState(
   return { ...found, now: Math.max(lastTime, systemClock.now()) }
 }
 
-type FollowOptions = Pick<RecordViewOptions, 'signal' | 'onRead' | 'onEvent'>
+type FollowOptions = Pick<RecordViewOptions, 'signal' | 'onRead' | 'onBadLine' | 'onEvent'>
 
 /** Reads a record while it is being written. */
 export class RecordFollower {
@@ -228,14 +228,16 @@ class RecordReading {
       ...(onBadLine === undefined ? {} : { onBadLine: (bad: BadLine) => onBadLine(bad, file) }),
     })
     let batch = await batches.next()
-    while (batch.done !== true && !this.#isPastUntil) {
-      this.#applyLines(batch.value, until, options)
-      batch = await batches.next()
-    }
-    if (batch.done !== true) {
+    try {
+      while (batch.done !== true && !this.#isPastUntil) {
+        this.#applyLines(batch.value, until, options)
+        batch = await batches.next()
+      }
+    } finally {
+      // Closes the file, unless it was read to its end.
       await batches.return(undefined as never)
-      return
     }
+    if (batch.done !== true) return
     const { lines, bad, unknown, torn, bytes, end } = batch.value
     this.torn = torn
     this.endsWithoutNewline = torn === null && bytes !== end.offset

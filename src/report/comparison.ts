@@ -50,7 +50,7 @@ const minShownFactor = 10
 /** Describes the change from `a` to `b`. `a` must not be 0. */
 function changeText(a: number, b: number, isTime: boolean): string {
   const times = (factor: number): string => `${numberText(Math.round(factor))} times`
-  if (b >= minShownFactor * a) return `${times(b / a)} ${isTime ? 'longer' : 'more'}`
+  if (b >= minShownFactor * a) return `${times(b / a)} as ${isTime ? 'long' : 'many'}`
   if (b > 0 && a >= minShownFactor * b) return `${times(a / b)} ${isTime ? 'shorter' : 'fewer'}`
   return signedPercent(b / a - 1, '%')
 }

@@ -26,9 +26,26 @@ export interface ReportOptions extends Pick<RecordViewOptions, 'signal' | 'onRea
   readonly expectRecord?: (path: string, views: RecordViews) => void
   /** The `flow.scope` whose tasks are shown. Default: all tasks. */
   readonly scope?: string
+  /** The content of the record, if it was read before. Default: it is read now. */
+  readonly content?: RecordContent
+}
+
+export interface RecordContent {
+  readonly views: RecordViews
+  readonly skipped: SkippedLines
 }
 
 const maxProblems = 10
+
+/** Describes the first lines of a record that were skipped. */
+export class SkippedLines {
+  readonly texts: string[] = []
+
+  readonly add = ({ line, offset, reason }: BadLine, file: string): void => {
+    if (this.texts.length >= maxProblems) return
+    this.texts.push(`${file.split('/').at(-1)}: line ${line}, byte ${offset}: ${reason}`)
+  }
+}
 
 const lockHolders: RecordWriterStates = { isWriting: () => Promise.resolve(true) }
 
@@ -52,23 +69,29 @@ export async function compareRuns(
 }
 
 async function readReport(path: string, options: ReportOptions): Promise<ReportData> {
-  const { signal, onRead, scope } = options
+  const { scope } = options
   const filter = scope === undefined ? null : new ScopeFilter(scope)
-  const problems: string[] = []
-  const views = await readViews(path, {
-    snapshot: shouldStoreSnapshot(path) ? 'write' : 'use',
-    scope: filter,
-    ...(signal === undefined ? {} : { signal }),
-    ...(onRead === undefined ? {} : { onRead }),
-    onBadLine({ line, offset, reason }: BadLine, file) {
-      if (problems.length >= maxProblems) return
-      problems.push(`${file.split('/').at(-1)}: line ${line}, byte ${offset}: ${reason}`)
-    },
-  })
+  const { views, skipped } = options.content ?? (await readContent(path, filter, options))
   options.expectRecord?.(path, views)
   const facts = await collectFacts(path, views, options)
   filter?.expectSeen(facts.state === 'running')
-  return collectReport(views, facts, problems)
+  return collectReport(views, facts, skipped.texts)
+}
+
+async function readContent(
+  path: string,
+  scope: ScopeFilter | null,
+  { signal, onRead }: ReportOptions,
+): Promise<RecordContent> {
+  const skipped = new SkippedLines()
+  const views = await readViews(path, {
+    snapshot: shouldStoreSnapshot(path) ? 'write' : 'use',
+    scope,
+    ...(signal === undefined ? {} : { signal }),
+    ...(onRead === undefined ? {} : { onRead }),
+    onBadLine: skipped.add,
+  })
+  return { views, skipped }
 }
 
 async function collectFacts(

@@ -95,14 +95,14 @@ export class DeadlineTimer {
     if (dueMs === this.#dueMs) return
     this.#cancel()
     this.#dueMs = dueMs
-    if (dueMs !== Infinity) this.#wait()
+    if (dueMs !== Infinity) this.#startTimer()
   }
 
   /** Starts the timer. A timer may fire up to 1 ms early; this method then waits for the rest. */
-  #wait(): void {
+  #startTimer(): void {
     const leftMs = Math.max(0, this.#dueMs - this.#clock.monotonicMs())
     this.#cancel = this.#clock.after(leftMs, () => {
-      if (this.#clock.monotonicMs() < this.#dueMs) return this.#wait()
+      if (this.#clock.monotonicMs() < this.#dueMs) return this.#startTimer()
       this.#dueMs = Infinity
       this.#onDue()
     })

@@ -52,10 +52,10 @@ function flatText(path: string, value: object): string | null {
   if (!isPlainArray(value) || hasFields(value)) return null
   const length = String(value.length)
   let text = `5:array${length.length}:${length}`
-  for (const [at, item] of value.entries()) {
-    // `undefined` may be a hole, which only `ContentWriter` distinguishes.
-    if (item === undefined || (typeof item === 'object' && item !== null)) return null
-    text += primitiveText(item, `${path}.${at}`)
+  for (let at = 0; at < value.length; at++) {
+    const item = value[at]
+    if (!isFlat(item)) return null
+    text += primitiveText(item, path)
   }
   return text
 }
@@ -184,6 +184,11 @@ function primitiveText(value: unknown, path: string): string {
   const type = value === null ? 'null' : typeof value
   return `${type.length}:${type}${text.length}:${text}`
 }
+
+const flatTypes: ReadonlySet<string> = new Set(['string', 'number', 'boolean', 'bigint'])
+
+/** Whether `primitiveText` is enough. It is not for `undefined`, which may stand for a hole. */
+const isFlat = (item: unknown): boolean => item === null || flatTypes.has(typeof item)
 
 const isPlainArray = (value: object): value is readonly unknown[] =>
   Array.isArray(value) && Object.getPrototypeOf(value) === Array.prototype

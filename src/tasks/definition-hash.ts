@@ -69,7 +69,7 @@ export function changedParts(before: string, now: string): readonly string[] {
 
 function digestCode({ spec, function: body }: HashedWork, owner: object): string {
   if (spec.kind === 'program' || spec.kind === 'prompt') return shortDigest(spec.kind)
-  const found = spec.kind === 'function' ? findDefined(spec.definition) : (body ?? undefined)
+  const found = body ?? (spec.kind === 'function' ? findDefined(spec.definition) : undefined)
   if (found === undefined) return shortDigest(joinPrefixed([spec.kind, spec.executable]))
   return digestFunction(found, spec.executable, owner)
 }

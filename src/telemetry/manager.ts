@@ -21,7 +21,7 @@ import { maskSecretsIn } from '../foundation/secrets.ts'
 import { Service } from '../foundation/service.ts'
 import { version } from '../foundation/version.ts'
 import { resources } from '../views/panels/resources.ts'
-import { costKey, type TelemetryCost } from '../views/panels/run.ts'
+import { telemetryCostKey, type TelemetryCost } from '../views/panels/run.ts'
 import { summarize, type TelemetrySummary } from '../views/summary.ts'
 import { EarlyEvents } from './bus.ts'
 import { Enrichers, type SpanEnricher } from './spans/enrichers.ts'
@@ -342,7 +342,7 @@ export class TelemetryManager extends Service implements EventSink, TaskSink, Wo
       stampEvent(SessionEnded, clock, {
         session_id: sessionId,
         backend: sessionBackend,
-        attributes: Object.freeze({ [costKey]: Object.freeze({ ...pipeline.cost }) }),
+        attributes: Object.freeze({ [telemetryCostKey]: Object.freeze({ ...pipeline.cost }) }),
         duration_seconds: this.#durationSeconds,
       }),
     )

@@ -127,7 +127,7 @@ export function forgetStages(totals: TaskTotals, passed: number): void {
   if ((passed & canceled) !== 0) totals.canceled--
 }
 
-/** `durationSeconds` is `null` if the duration does not count. */
+/** `durationSeconds` is `null` if the totals must not include the duration. */
 function endTask(totals: TaskTotals, passed: number, durationSeconds: number | null): void {
   if (isQueued(passed)) totals.queued--
   if (!hasStarted(passed)) return

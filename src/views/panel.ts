@@ -51,9 +51,9 @@ export interface TaskStep {
   /** The task's stages after the event; the same as `before` for a repeated or late event. */
   readonly after: number
   /**
-   * The task's stages in an earlier session, on the event from which they no longer count; 0 on all
-   * other events. That event is the first one of a task that was not DONE, or the start of a DONE
-   * task that runs again. On that event, `before` is 0.
+   * The stages that the task passed in earlier sessions, if they stop counting with this event;
+   * otherwise 0. They stop counting at the first event of a task that was not DONE, and when a DONE
+   * task starts again. `before` is then 0.
    */
   readonly earlier: number
   /**
@@ -103,9 +103,9 @@ export interface Panel<State, Query, Shown> {
 }
 
 /**
- * Returns the number of seconds by which a task's only attempt began before its reported start. It
- * is positive if the attempt began while no session was running, because agents of a cluster
- * continue without a session.
+ * Returns by how many seconds a task began before its reported start. This happens if an agent of a
+ * cluster began the task while no session was running. `event` is the terminal event of the task.
+ * If the task was retried, the result is 0.
  */
 export function secondsBeforeStart(event: ViewEvent, started: number): number {
   if (event.attributes['attempt'] !== 1) return 0

@@ -21,8 +21,8 @@ export interface PassStates<Panels> {
 }
 
 /**
- * The states of the given panels by name. Always includes `counts`, which finds the task of each
- * event and what the event changes for it, once for all panels.
+ * The states of the given panels by name, and the panel `counts`. For each event, `counts` finds
+ * the task and the change of its stages, so that the other panels need not.
  *
  * @example
  * const pass = new Pass({ names, failures })

@@ -131,7 +131,7 @@ export function nameAndProgram(name: string, program: string): string {
 }
 
 /** Formats the first and the last time, or only one time if both have the same text. */
-export function spanText(from: number, to: number, today?: number): string {
+export function timeRangeText(from: number, to: number, today?: number): string {
   const first = timeText(from, today)
   const isOne = timeText(from, from) === timeText(to, from)
   return isOne ? first : `${first} to ${timeText(to, today ?? from)}`

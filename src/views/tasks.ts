@@ -16,6 +16,7 @@ import { type ProgressReport, progressReport } from './panels/names.ts'
 import { type Remark, remarks, type TaskMove } from './panels/remarks.ts'
 import { clockToleranceSeconds } from './panel.ts'
 import { shortName } from './readable.ts'
+import { select } from './stats.ts'
 import { scopes } from './panels/scopes.ts'
 import { findTask, uidOf } from './task-index.ts'
 import type { Shortage } from './shortage.ts'
@@ -122,24 +123,33 @@ export function findTasks(
     if (!matches(pass, task, query)) continue
     if (total++ < limit || order !== undefined) found.push(task)
   }
-  const sorted = order === undefined ? found : sortByDuration(pass, found, order, now)
-  return { tasks: sorted.slice(0, limit).map((task) => viewTask(pass, task, now)), total }
+  const shown = order === undefined ? found : findLongest(pass, found, order, query)
+  return { tasks: shown.map((task) => viewTask(pass, task, now)), total }
 }
 
-function sortByDuration(
+/** Returns the tasks with the longest times, longest first. Sorts only these. */
+function findLongest(
   pass: RunPass,
   tasks: readonly number[],
   order: TaskOrder,
-  now = pass.states.bounds.lastTime,
+  { limit, now = pass.states.bounds.lastTime }: TasksQuery,
 ): number[] {
-  const lengths = new Map(
-    tasks.map((task) => {
-      const story = readStageTimes(pass.states.bounds.times, task, stagesOf(pass.counts, task))
-      const { ran, waited } = measureTimes(pass, task, story, now)
-      return [task, (order === 'waited' ? waited : (ran ?? runningFor(pass, task, now))) ?? -1]
-    }),
-  )
-  return tasks.toSorted((a, b) => (lengths.get(b) ?? 0) - (lengths.get(a) ?? 0))
+  const lengths = Float64Array.from(tasks, (task) => {
+    const story = readStageTimes(pass.states.bounds.times, task, stagesOf(pass.counts, task))
+    const { ran, waited } = measureTimes(pass, task, story, now)
+    return (order === 'waited' ? waited : (ran ?? runningFor(pass, task, now))) ?? -1
+  })
+  const sorted = lengths.slice()
+  const first = Math.max(0, tasks.length - limit)
+  select(sorted, 0, tasks.length - 1, first)
+  const shortest = sorted[first] ?? 0
+  const [longer, equal]: [number[], number[]] = [[], []]
+  for (const [at, length] of lengths.entries()) {
+    if (length > shortest) longer.push(at)
+    else if (length === shortest && equal.length < limit) equal.push(at)
+  }
+  longer.sort((a, b) => (lengths[b] ?? 0) - (lengths[a] ?? 0))
+  return [...longer, ...equal].slice(0, limit).map((at) => tasks[at] ?? 0)
 }
 
 /** Returns all task names, and all nodes that joined or ran an attempt. */

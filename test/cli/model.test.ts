@@ -82,7 +82,7 @@ describe('tutti model get', () => {
     })
     expect(statSync(path).size).toBe(bytes)
     const text = await runCommand('model', 'get', 'stories15M', '--folder', folder)
-    expect(text.stdout).toContain(`serve  tutti serve ${join(folder, 'stories15M.gguf')}\n`)
+    expect(text.stdout).toContain(`serve  npx tutti serve ${join(folder, 'stories15M.gguf')}\n`)
     expect(text.stdout).toContain(`required: { model_name: "${join(folder, 'stories15M.gguf')}" }`)
   })
 

@@ -24,12 +24,14 @@ class FakeTerminal implements Terminal {
 const cleared = '\u001B[K\u001B[B\u001B[J\u001B[A'
 
 describe('output', () => {
-  it('output redraws progress in place on a terminal and never wraps a line', () => {
+  it('output redraws progress in place on a terminal, also a line that it wraps', () => {
     const [stdout, stderr] = [new FakeTerminal(true), new FakeTerminal(true)]
     const output = createOutput('text', stdout, stderr)
     output.progress(['one', 'a line that is longer than the terminal'])
     output.progress(['two'])
-    expect(stderr.text).toBe(`one\na line that is lon…\n\r\u001B[2A${cleared}two\n`)
+    expect(stderr.text).toBe(
+      `one\na line that is\n  longer than the\n  terminal\n\r\u001B[4A${cleared}two\n`,
+    )
     expect(stdout.text).toBe('')
   })
 

@@ -240,4 +240,13 @@ await session.close()
     expect(refused.code).toBe(2)
     expect(JSON.parse(refused.stderr)).toMatchObject({ error: { code: 'CommandMissingError' } })
   })
+
+  it('resume: a file that is not a record is refused as such', async () => {
+    const folder = workFolder()
+    writeFileSync(join(folder, 'hello.mjs'), '// first line\nconsole.log(1)\n')
+    expect(await tuttiHere(folder, 'resume', 'hello.mjs')).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('hello.mjs is not a record of tutti'),
+    })
+  })
 })

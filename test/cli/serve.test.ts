@@ -107,9 +107,11 @@ describe('keys, encryption and the log of requests', () => {
     const config = write('plain.yaml', echo())
     const refusals = [
       [['--api-keys', bad], 'line 1: expected a name, a key'],
+      [[config], `${config} is a configuration; write --config ${config}`],
       [['--tls-cert', bad], '--tls-cert needs --tls-key'],
       [['--tls-cert', bad, '--tls-key', bad], '--tls-cert, --tls-key'],
-      [['--base-path', 'llm'], 'a path that begins with "/"'],
+      [['--base-path', 'llm'], "argument 'llm' is invalid. expected a path such as /llm"],
+      [['--base-path', '/a b'], 'of "/", letters, digits and ".-_~"'],
     ] as const
     for (const [options, problem] of refusals) {
       const args = ['serve', '--config', config, '--port', '0', ...options]
@@ -170,7 +172,7 @@ describe('tutti serve without a file', () => {
     const config = ['--config', write('echo.yaml', echo())]
     const keyFile = write('a.key', 'k')
     const cases: readonly (readonly [readonly string[], RegExp])[] = [
-      [[...config, '--base-path', 'llm'], /'--base-path <path>' .* begins with "\/", such as/],
+      [[...config, '--base-path', 'llm'], /'--base-path <path>' .* expected a path such as/],
       [['--config', 'none.yaml'], /the configuration none\.yaml does not exist/],
       [[...config, '--api-key-file', 'none'], /--api-key-file: none does not exist/],
       [[...config, '--api-keys', 'none'], /\(--api-keys\): none does not exist/],
@@ -240,8 +242,9 @@ describe('tutti serve without a file', () => {
 
 describe('tutti serve', () => {
   it('tutti serve prints address, model and usage, and ends with 0 on SIGTERM', async () => {
-    const { command, endpoint, key } = await serve(write('plain.yaml', echo()))
-    expect(command.stdout()).toContain('serving   tiny with 1 worker')
+    const models = 'models:\n- { model_name: ./x/other.gguf, served_name: other }\n'
+    const { command, endpoint, key } = await serve(write('plain.yaml', echo() + models))
+    expect(command.stdout()).toContain('serving   tiny with 1 worker\nmodels    tiny, other\n')
     expect(command.stdout()).toContain(`curl ${endpoint}/v1/chat/completions`)
     for (const client of [
       `OpenAI({ baseURL: '${endpoint}/v1'`,
@@ -256,7 +259,7 @@ describe('tutti serve', () => {
     const end = await command.ended
     expect([end.code, end.stderr]).toEqual([
       0,
-      'SIGTERM: finishing requests in progress; press Ctrl-C again to stop now\nstopped\n',
+      'SIGTERM: finishing requests in progress; a second signal stops immediately\nstopped\n',
     ])
   })
 
@@ -295,12 +298,16 @@ describe('tutti serve', () => {
     const command = startProgram(builtMain, ['--json', 'serve', '--config', config, '--port', '0'])
     onTestFinished(() => void command.child.kill('SIGKILL'))
     await command.seen('"endpoint"')
-    expect(JSON.parse(command.stdout())).toMatchObject({ model: 'tiny', workers: 1 })
+    expect(JSON.parse(command.stdout())).toMatchObject({
+      model: 'tiny',
+      models: ['tiny'],
+      workers: 1,
+    })
     command.child.kill('SIGTERM')
     const end = await command.ended
     const notices = end.stderr.trim().split('\n')
     expect(notices.map((line) => JSON.parse(line) as unknown)).toEqual([
-      { notice: 'SIGTERM: finishing requests in progress; press Ctrl-C again to stop now' },
+      { notice: 'SIGTERM: finishing requests in progress; a second signal stops immediately' },
       { notice: 'stopped' },
     ])
   })

@@ -1,4 +1,6 @@
+import type { IncomingMessage } from 'node:http'
 import { expect, it } from 'vitest'
+import { Access, type Viewer } from '../../src/dashboard/access.ts'
 import { eventually } from '../eventually.ts'
 import {
   cookieOf,
@@ -68,6 +70,21 @@ it('row 93: only a browser with the link for control can cancel and retry', asyn
   const guest = await TestViewer.open(`${controller.base}/?t=${shared.token}`)
   expect((await guest.post('/control/cancel', { uid: 't1' })).status).toBe(403)
   expect(asked).toEqual(['t0'])
+})
+
+it('row 93: a browser that makes a thousand links locks out nobody who has control', () => {
+  const access = new Access()
+  const open = (token: string): string | undefined => access.openLink(token, null)?.[1]
+  const viewerOf = (cookie: string | undefined): Viewer | null =>
+    access.viewerOf({ headers: { cookie } } as IncomingMessage)
+  const owner = open(access.createLink(true))
+  const unopened = access.createLink(true)
+  const first = open(access.createLink(false))
+  for (let at = 0; at < 1000; at++) open(access.createLink(false))
+  for (let at = 0; at < 1000; at++) access.createLink(false)
+  expect(viewerOf(owner)?.mayControl).toBe(true)
+  expect(viewerOf(first)).toBeNull()
+  expect(viewerOf(open(unopened))?.mayControl).toBe(true)
 })
 
 it('row 93: a browser that looks can open the link for control as well', async () => {

@@ -1,11 +1,16 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { appendFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
-import { expect, it } from 'vitest'
-import { ComputeTask, NoopBackend, Session } from '../../src/index.ts'
+import { expect, it, onTestFinished } from 'vitest'
+import { FolderSources } from '../../src/dashboard/sources/folder-sources.ts'
+import type { ViewSource } from '../../src/dashboard/sources/view-source.ts'
+import { AITask, ComputeTask, NoopBackend, Session } from '../../src/index.ts'
+import { InferenceBackend } from '../../src/inference/index.ts'
+import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { makeReport } from '../../src/report/report.ts'
 import { eventually } from '../eventually.ts'
 import { fillDisk, mountDisk, mounts } from '../mounts.ts'
 import { needs } from '../require.ts'
@@ -18,6 +23,7 @@ import {
   send,
   startTestDashboard,
   TestViewer,
+  writeRecord,
 } from './test-dashboard.ts'
 
 const head = { kind: 'head', filter: {} } as const
@@ -68,6 +74,20 @@ it('dashboard: requests to models are shown also without a record', async () => 
     expect(models).toMatchObject([
       { model: 'small', done: 1, ttft: { p50: expect.closeTo(0.2, 1) as number } },
     ])
+  })
+})
+
+it('dashboard: a model file and its name for clients are one row', async () => {
+  const config = { required: { model_name: './models/small.gguf' }, engine: { kind: 'echo' } }
+  await using llm = await InferenceBackend.fromConfig(config, { useService: false })
+  await using session = new Session([llm])
+  const telemetry = await session.startTelemetry({ checkpointPath: tempFolder() })
+  const viewer = await TestViewer.open((await startTestDashboard(telemetry)).url)
+  await session.waitTasks(await session.submitTasks([new AITask({ prompt: 'How are you?' })]))
+  await eventually(async () => {
+    const { models } = await viewer.view({ kind: 'inference', filter: {} })
+    expect(models).toMatchObject([{ model: 'small', done: 1, failed: 0, cacheUse: null }])
+    expect(models[0]?.answerTokensPerSecond).toBeGreaterThan(0)
   })
 })
 
@@ -162,6 +182,29 @@ it('dashboard: a folder lists its runs, and each can be opened', async () => {
   expect(report.text).toMatch(/^<!doctype html>/i)
 })
 
+it('row 92: a run that somebody looks at is not closed for the ninth one of a folder', async () => {
+  const folder = tempFolder()
+  const names = Array.from({ length: 9 }, (_, at) => `s-${at}.1700000000.telemetry.jsonl`)
+  for (const name of names) writeFileSync(join(folder, name), line('SessionStarted'))
+  const clock = new ManualClock()
+  const writers = { isWriting: () => Promise.resolve(false) }
+  const sources = new FolderSources(folder, { writers, clock })
+  onTestFinished(() => sources.close())
+  const open = (at: number): ViewSource => sources.find(names[at])
+  const [first, second] = names.slice(0, 8).map((_, at) => open(at))
+  await expect(open(8).answer(head, new AbortController().signal)).rejects.toThrow(
+    '8 other runs are',
+  )
+  expect(open(0)).toBe(first)
+  await clock.advance(5000)
+  await first?.refresh()
+  expect(open(8).hasReport).toBe(true)
+  expect([open(0), open(8)].map(({ hasReport }) => hasReport)).toEqual([true, true])
+  expect(open(0)).toBe(first)
+  await clock.advance(5000)
+  expect(open(1)).not.toBe(second)
+})
+
 it('dashboard: the counts of a run in the list come from its last metric line', async () => {
   const folder = tempFolder()
   await using session = new Session([new NoopBackend()])
@@ -210,13 +253,23 @@ it('dashboard: a resumed run is listed with its beginning and its whole time', a
 })
 
 it('dashboard: "Save report" is the page that the command writes', async () => {
-  const viewer = await TestViewer.open((await startTestDashboard(endedRecord(3))).url)
+  const path = writeRecord(line('SessionStarted'), done('t1'), 'no event\n', done('t2'))
+  const viewer = await TestViewer.open((await startTestDashboard(path)).url)
+  await viewer.view(head)
+  // The report reads on where the dashboard stopped.
+  appendFileSync(path, done('t3') + line('SessionEnded'))
   const report = await viewer.get('/report')
   expect(report.headers).toMatchObject({
     'content-type': 'text/html; charset=utf-8',
     'content-disposition': 'attachment; filename="report.html"',
   })
   expect(report.text).toMatch(/^<!doctype html>[^]*All 3 tasks succeeded[^]*<\/html>\n?$/i)
+  expect(report.text).toContain('line 6, byte')
+  const command = [...(await makeReport(path))].join('')
+  // The last script has source text of functions, which the test runner changes.
+  const contentOf = (page: string): string =>
+    page.slice(page.indexOf('<body'), page.lastIndexOf('<script'))
+  expect(contentOf(report.text)).toBe(contentOf(command))
 })
 
 it('dashboard: a copied link opens the page in another browser', async () => {

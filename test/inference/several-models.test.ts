@@ -152,6 +152,7 @@ describe('a server with several models', () => {
     const { endpoint } = await open(writeConfig(models))
     const refused = await post(`${endpoint}/v1/score`, { model: 'b' })
     expect([refused.json.error.code, await listLoaded(endpoint)]).toEqual(['unknown_url', ['a']])
+    expect(refused.json.error.message).toBe("The model 'b' has nothing at this address.")
   })
 
   it('a stream whose model is loading begins with comments, and then has the answer', async () => {
@@ -203,6 +204,13 @@ describe('a server with several models', () => {
     await expect(session.submitTasks([other])).rejects.toThrow('serves')
   })
 
+  it('Ollama clients are told that a model is for embeddings before it is loaded', async () => {
+    const item = '- { model_name: FOLDER/b, served_name: b, purpose: embedding }'
+    const { endpoint } = await open(writeConfig(`models:\n${item}\n`))
+    const { json } = await post(`${endpoint}/api/show`, { model: 'b:latest' })
+    expect([json.capabilities, await listLoaded(endpoint)]).toEqual([['embedding'], ['a']])
+  })
+
   it('models of the llama engine: one for text and one for embeddings take turns', async () => {
     const folder = tempFolder()
     const path = writeTinyModel(folder)
@@ -238,6 +246,7 @@ describe('a server with several models', () => {
     expect([wrong.status, wrong.json.error.param]).toEqual([400, 'model'])
     const none = await post(`${endpoint}/v1/embeddings`, { model: 'text', input: 'a' })
     expect([none.status, none.json.error.code]).toEqual([404, 'unknown_url'])
+    expect(none.json.error.message).toContain('Embeddings need an embedding model.')
     await eventually(async () => expect(await listLoaded(endpoint)).toEqual(['text']))
   })
 

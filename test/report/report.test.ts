@@ -122,7 +122,7 @@ describe('the page', () => {
       spill_bytes: 0,
     }
     const sentence =
-      '1.50 s of CPU time in the main thread and 250 ms in its own; ' +
+      '1.50 s of CPU time in the main thread and 250 ms in its own thread; ' +
       'it waited for 1 write, and wrote 2.5 MB of lines'
     expect(describeCost(cost)).toBe(sentence)
     expect(describeCost({ ...cost, spill_bytes: 1e6 })).toBe(`${sentence} and 1.0 MB of spans`)

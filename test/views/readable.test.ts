@@ -6,7 +6,7 @@ import {
   userFrames,
   rateText,
 } from '../../src/views/readable.ts'
-import { shortNames, spanText } from '../../src/views/readable.ts'
+import { shortNames, timeRangeText } from '../../src/views/readable.ts'
 
 describe('words for people', () => {
   it('row 91: characters that are invisible or turn text around are shown as escapes', () => {
@@ -84,8 +84,8 @@ describe('words for people', () => {
   })
 
   it('times: one where the first and the last read alike', () => {
-    expect(spanText(100, 100)).not.toContain(' to ')
-    expect(spanText(100, 100.0001)).not.toContain(' to ')
-    expect(spanText(100, 101)).toMatch(/ to \d\d:\d\d:41\.000$/)
+    expect(timeRangeText(100, 100)).not.toContain(' to ')
+    expect(timeRangeText(100, 100.0001)).not.toContain(' to ')
+    expect(timeRangeText(100, 101)).toMatch(/ to \d\d:\d\d:41\.000$/)
   })
 })

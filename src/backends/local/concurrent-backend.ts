@@ -190,7 +190,7 @@ export class ConcurrentBackend implements Backend {
         field: 'function',
         message:
           `"${spec.executable}" is defined in the program's entry module, which workers cannot ` +
-          'import; move it to a module of its own, which a bundler leaves external',
+          'import; move it to a file of its own (with a bundler, leave that file external)',
       }
     }
     const refusal = resourceRefusal(spec.resources, this.#capacity)

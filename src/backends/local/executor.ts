@@ -18,9 +18,7 @@ export interface Executor {
   /** Whether `prepare` can start workers for more slots. Absent if there is no `prepare`. */
   readonly canPrepare?: boolean
   readonly isPreparing?: boolean
-  /**
-   * Starts workers for waiting batches. `batches` is how many of them fit into the free resources.
-   */
+  /** Starts workers for `batches`: the number of waiting batches that fit into free resources. */
   prepare?(batches: number): void
   /** How many of the `waiting` jobs to put into one batch: 1 when idle, many under backlog. */
   batchSize(waiting: number): number

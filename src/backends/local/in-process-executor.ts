@@ -85,7 +85,7 @@ export class InProcessExecutor implements Executor {
 
   /**
    * Reports a closure that blocked the event loop for longer than its time-out, so that the
-   * time-out could not fire. Time for which later closures blocked the loop does not count.
+   * time-out could not fire. Ignores the time for which later closures blocked the loop.
    */
   #reportIfBlocking(run: ClosureRun<Batch>): void {
     const { uid, spec } = run.job

@@ -68,7 +68,10 @@ export function resourceRefusal(
   const node = { ...capacity, gpus: capacity.gpuIds.length }
   const lack = findShortage(node, request)
   if (lack !== null) {
-    return { field: `resources.${lack}`, message: `asks for ${request[lack]}, has ${node[lack]}` }
+    return {
+      field: `resources.${lack}`,
+      message: `asks for ${request[lack]}, but the node has ${node[lack]}`,
+    }
   }
   if (request.ranks > 1 || request.ranksPerNode !== undefined) {
     const field = request.ranks > 1 ? 'resources.ranks' : 'resources.ranksPerNode'
@@ -76,5 +79,6 @@ export function resourceRefusal(
   }
   if (request.labels === undefined) return null
   const labelTexts = Object.entries(request.labels).map((pair) => pair.join('='))
-  return { field: 'resources.labels', message: `asks for ${labelTexts.join(', ')}, has no labels` }
+  const message = `asks for ${labelTexts.join(', ')}, but the node has no labels`
+  return { field: 'resources.labels', message }
 }

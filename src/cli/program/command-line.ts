@@ -1,7 +1,7 @@
 /** Parses the command line of `tutti`, creates the output, and prints errors. */
 
 import { Command, CommanderError, InvalidArgumentError, Option } from 'commander'
-import { BackendError, messageOf, TuttiError } from '../../foundation/errors.ts'
+import { BackendError, messageOf, TuttiError, ValueError } from '../../foundation/errors.ts'
 import { expectBasePath, expectOrigin, findNearest } from '../../foundation/options.ts'
 import { version } from '../../foundation/version.ts'
 import { exitCodes, isOutputFailure } from '../exit.ts'
@@ -305,7 +305,7 @@ function toBasePath(text: string): string {
   try {
     return expectBasePath('--base-path', text)
   } catch (error) {
-    throw new InvalidArgumentError(messageOf(error))
+    throw toArgumentError(error)
   }
 }
 
@@ -313,8 +313,16 @@ function toOrigins(text: string, before: readonly string[] = []): readonly strin
   try {
     return [...before, expectOrigin('--allow-origin', text)]
   } catch (error) {
-    throw new InvalidArgumentError(messageOf(error))
+    throw toArgumentError(error)
   }
+}
+
+/** Leaves out the name and the given value, because the parser of options adds them. */
+function toArgumentError(error: unknown): InvalidArgumentError {
+  const expected = ValueError.isInstance(error) ? error.expected : undefined
+  return new InvalidArgumentError(
+    expected === undefined ? messageOf(error) : `expected ${expected}`,
+  )
 }
 
 function toLabels(

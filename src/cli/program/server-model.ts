@@ -1,6 +1,6 @@
 /** What commands need to use an inference server: its key, its model, and its errors. */
 
-import { BackendError, messageOf, ValueError } from '../../foundation/errors.ts'
+import { BackendError, errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
 import { isPlainObject } from '../../foundation/json-value.ts'
 import { describeReadProblem, readTextFileSync } from '../../foundation/regular-file.ts'
 import { firstLine } from '../../views/readable.ts'
@@ -15,6 +15,8 @@ export function toBase(address: string, field: string): URL {
   url.pathname = `${url.pathname.replace(/\/*(?:v1\/*)?$/, '')}/`
   return url
 }
+
+const certificateErrors = /SELF_SIGNED_CERT|UNABLE_TO_(?:GET_ISSUER|VERIFY)/
 
 /** Asks the server for its models, and returns the first. */
 export async function findModel(
@@ -32,8 +34,13 @@ export async function findModel(
     text = await response.text()
   } catch (error) {
     const reason = error instanceof Error && error.cause !== undefined ? error.cause : error
-    const message = `no server answers at ${base.href}: ${messageOf(reason)}`
-    throw new BackendError(message, { code: 'ServerUnusableError', cause: error })
+    const details = { code: 'ServerUnusableError', cause: error }
+    if (certificateErrors.test(errnoOf(reason) ?? '')) {
+      const hint = 'trust the certificate: NODE_EXTRA_CA_CERTS=cert.pem before the command'
+      const message = `the certificate of ${base.href} is not trusted (${errnoOf(reason)})`
+      throw new BackendError(message, { ...details, hint })
+    }
+    throw new BackendError(`no server answers at ${base.href}: ${messageOf(reason)}`, details)
   }
   if (status !== 200) {
     const reason = firstLine(readReason(text), 200)

@@ -52,7 +52,7 @@ export function addTools({ program, output, finish }: Cli): void {
       const megabytes = (model.bytes / 1e6).toFixed(0)
       out.result(model, [
         `model  ${model.path} (${megabytes} MB, sha256 ${model.sha256.slice(0, 16)}…)`,
-        `serve  tutti serve ${quoteArgument(model.path)}`,
+        `serve  npx tutti serve ${quoteArgument(model.path)}`,
         `use    required: { model_name: ${JSON.stringify(model.path)} }`,
       ])
       finish(exitCodes.ok)

@@ -44,7 +44,7 @@ function show(record: OpenRecord, limit: number, output: Output): void {
       '',
       ...failureGroupLines(group),
       ...(group.count > 1
-        ? [`  of another task: npx tutti explain TASK ${recordArgument(record)}`]
+        ? [`  about another task: npx tutti explain TASK ${recordArgument(record)}`]
         : []),
     ]),
     ...(otherGroups > 0

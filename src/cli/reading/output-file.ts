@@ -56,12 +56,16 @@ export async function writeOutputFile(target: string, pieces: Chunks): Promise<n
     return await replaceFile(realPathOf(target), pieces)
   } catch (error) {
     if (TuttiError.isInstance(error)) throw error
-    throw new TuttiError(`cannot write ${target}: ${messageOf(error)}`, {
+    // The path in the message may be that of a temporary file.
+    const reason = messageOf(error).replace(/, \w+ '[^]*$/, '')
+    throw new TuttiError(`cannot write ${target}: ${reason}`, {
       code: 'OutputFileError',
       cause: error,
       hint: isDiskError(error)
         ? 'Free some space, or name a file on another disk with -o.'
-        : 'The folder must exist and be writable.',
+        : statOf(target)?.isDirectory() === true
+          ? 'Name a file with -o, not a folder.'
+          : 'The folder must exist and be writable.',
     })
   }
 }

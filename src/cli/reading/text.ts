@@ -129,8 +129,9 @@ function wrapWords(line: string, width: number): string[] {
 }
 
 /**
- * Wraps a command. A backslash inside a word has no space before it. A line with quoted text is not
- * wrapped.
+ * Wraps a command so that a shell still reads it as one line: each line but the last ends with a
+ * backslash. Between words, the backslash follows a space; inside a long word, it does not. A line
+ * with quoted text is not wrapped.
  */
 const wrapCommand = (line: string, width: number): string[] =>
   displayWidth(line) <= width || /['"]/.test(line)

@@ -102,7 +102,8 @@ function stoppedLine(
   return (
     `stopped cleanly by ${signal}: ${countText(tasks, 'task')}, ` +
     `${numberText(completed)} done, ${numberText(failed)} failed, ` +
-    `${numberText(canceled)} canceled (${numberText(notStarted)} of them not started)` +
+    `${numberText(canceled)} canceled` +
+    (notStarted === 0 ? '' : ` (${numberText(notStarted)} of them not started)`) +
     (notSubmitted === 0 ? '' : `, ${numberText(notSubmitted)} not submitted`)
   )
 }

@@ -20,7 +20,7 @@ import {
 import { ValueError } from '../../foundation/errors.ts'
 import { isRegularFile, statOf } from '../../foundation/regular-file.ts'
 import type { ResumeOptions } from '../../index.ts'
-import { findRecord } from '../../record/find-record.ts'
+import { expectRecord, findRecord } from '../../record/find-record.ts'
 import { findEndedJob } from '../reading/record-writer.ts'
 import type { Output } from '../output.ts'
 import { warnAboutDashboard } from '../dashboard/run-dashboard.ts'
@@ -143,6 +143,7 @@ export async function resume(
 
 /** Throws if the record cannot be resumed. Resolves with the id of the record's session. */
 async function expectResumable(path: string, isDryRun: boolean): Promise<string> {
+  if (parseRecordPath(path) === null) await expectRecord(path)
   if (await willStayEmpty(path)) throw await emptyRecordError(path)
   const started = (await readSessionStart(path))?.session_id
   const sessionId = started ?? parseRecordPath(path)?.sessionId ?? ''

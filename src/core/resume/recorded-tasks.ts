@@ -57,7 +57,7 @@ export class RecordedTask {
   createdFile = 0
   attemptFile = 0
   doneFile = 0
-  /** The hash with which the value was computed. */
+  /** The hash of the task when its value was computed. */
   valueHash: string | null = null
   /** The hash of the task when it was last DONE. */
   doneHash: string | null = null

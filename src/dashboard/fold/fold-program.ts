@@ -2,10 +2,9 @@
 
 import { parentPort, workerData } from 'node:worker_threads'
 import { systemClock } from '../../foundation/clock.ts'
-import { messageOf } from '../../foundation/errors.ts'
+import { messageOf, StateError } from '../../foundation/errors.ts'
 import { statOf } from '../../foundation/regular-file.ts'
 import type { RecordWriterStates } from '../../record/record-views.ts'
-import { makeReport } from '../../report/report.ts'
 import { shareColumns } from '../../views/columns.ts'
 import { lowerPriority } from '../queries/sentences/thread-limits.ts'
 import type { FoldThreadData, FoldRequest, FromFold, ToFold } from './fold-messages.ts'
@@ -71,7 +70,8 @@ async function handle(request: FoldRequest, signal: AbortSignal): Promise<string
   if (request.kind === 'answer') {
     return await fold.answer(request.query, { telemetry: request.telemetry, signal })
   }
-  if (request.isFirst) report = (await makeReport(path, { writers }))[Symbol.iterator]()
+  if (fold instanceof FolderFold) throw new StateError('choose one of the runs first')
+  if (request.isFirst) report = (await fold.report())[Symbol.iterator]()
   return nextPiece()
 }
 

@@ -4,7 +4,13 @@ import { statfs } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { isCompressed } from '../../checkpoint/compressed.ts'
 import type { Clock } from '../../foundation/clock.ts'
-import { CheckpointError, errnoOf, messageOf, tryRead } from '../../foundation/errors.ts'
+import {
+  CheckpointError,
+  errnoOf,
+  messageOf,
+  StateError,
+  tryRead,
+} from '../../foundation/errors.ts'
 import { boundedWait } from '../../foundation/promises.ts'
 import { statOf } from '../../foundation/regular-file.ts'
 import {
@@ -14,6 +20,7 @@ import {
   type RecordWriterStates,
   shouldStoreSnapshot,
 } from '../../record/record-views.ts'
+import { makeReport, SkippedLines } from '../../report/report.ts'
 import { createRunPass } from '../../views/all-panels.ts'
 import type { RecordState } from '../../views/panels/run.ts'
 import type { ViewEvent } from '../../views/panel.ts'
@@ -84,6 +91,7 @@ export class RecordFold {
   #problem = ''
   #restart = ''
   #isDiskFull = false
+  #skipped = new SkippedLines()
 
   constructor(parts: RecordFoldParts) {
     this.#parts = parts
@@ -97,12 +105,7 @@ export class RecordFold {
   async refresh(): Promise<string> {
     const { clock } = this.#parts
     const isDue = clock.monotonicMs() - this.#lastReadMs >= (await this.#intervalMs)
-    if (this.#reading === null && isDue) {
-      this.#reading = this.#read().finally(() => {
-        this.#lastReadMs = clock.monotonicMs()
-        this.#reading = null
-      })
-    }
+    if (isDue) void this.#startReading()
     if (this.#reading !== null) {
       await boundedWait(clock, maxWaitMs, this.#reading).catch(() => undefined)
     }
@@ -111,6 +114,16 @@ export class RecordFold {
     const revision = pass === undefined ? 0 : answersRevision(pass)
     const changes = `${this.#changes}.${this.#tasks.revision}`
     return `${changes}.${revision}.${state}.${state === 'running' ? Math.floor(now) : ''}`
+  }
+
+  /** The report of the run, in pieces. Reads only what is new, because the run may be large. */
+  async report(): Promise<Iterable<string>> {
+    await this.#reading
+    await this.#startReading()
+    const { views } = this.#follower
+    if (views === null || this.#problem !== '') throw new StateError(this.#problem)
+    const { path, writers } = this.#parts
+    return await makeReport(path, { writers, content: { views, skipped: this.#skipped } })
   }
 
   async answer(query: ViewQuery, options: AnswerOptions = {}): Promise<string> {
@@ -132,6 +145,15 @@ export class RecordFold {
     return await readLatestEvents(read, offset).catch(() => [])
   }
 
+  /** Does nothing if a reading is in progress. Resolves when the reading has ended. */
+  #startReading(): Promise<void> {
+    this.#reading ??= this.#read().finally(() => {
+      this.#lastReadMs = this.#parts.clock.monotonicMs()
+      this.#reading = null
+    })
+    return this.#reading
+  }
+
   async #read(): Promise<void> {
     try {
       await this.#startAfreshIfReplaced(this.#fileMark)
@@ -139,6 +161,7 @@ export class RecordFold {
       const before = this.#follower.views?.lines
       const views = await this.#follower.read({
         onRead: (offset, file) => this.#noteProgress(file, offset),
+        onBadLine: this.#skipped.add,
         ...(isCompressed(this.#parts.path) ? { onEvent: (event) => this.#ring.add(event) } : {}),
       })
       // The mark was made before the reading. A mark made afterwards may be that of a new file.
@@ -179,6 +202,7 @@ export class RecordFold {
     this.#follower = new RecordFollower(path)
     this.#fileMark = null
     this.#ring = new EventRing()
+    this.#skipped = new SkippedLines()
     this.#replay = new Replay(path)
     this.#tasks.close()
     this.#tasks = new TaskRecords(clock)

@@ -110,22 +110,22 @@ function isMatch({ event, name }: NamedEvent, { key, matches }: TextCondition): 
     node: node ?? '',
     worker: workerOf(event),
     scope: String(attributes['workflow_id'] ?? ''),
-    state: states[type] ?? '',
+    state: states.get(type) ?? '',
   }
   if (key !== null) return texts[key] !== '' && matches(texts[key])
   return [...Object.values(texts), ...eventDetails(event)].some(matches)
 }
 
 /** The state that an event puts its task into. */
-const states: Readonly<Record<string, string>> = {
-  TaskCreated: 'CREATED',
-  TaskSubmitted: 'SUBMITTED',
-  TaskQueued: 'QUEUED',
-  TaskStarted: 'RUNNING',
-  TaskCompleted: 'DONE',
-  TaskFailed: 'FAILED',
-  TaskCanceled: 'CANCELED',
-}
+const states: ReadonlyMap<string, string> = new Map([
+  ['TaskCreated', 'CREATED'],
+  ['TaskSubmitted', 'SUBMITTED'],
+  ['TaskQueued', 'QUEUED'],
+  ['TaskStarted', 'RUNNING'],
+  ['TaskCompleted', 'DONE'],
+  ['TaskFailed', 'FAILED'],
+  ['TaskCanceled', 'CANCELED'],
+])
 
 const maxPlots = 12
 const maxPoints = 500

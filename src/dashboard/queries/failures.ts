@@ -49,8 +49,10 @@ function toGroup(moment: RunMoment, group: FailureGroup, own: GroupTasks) {
     firstTime,
     lastTime,
     isConsequence,
-    // Without the title, whose count is that of the whole run.
-    example: failureGroupLines(group).slice(1).map(shownLine),
+    // Without the title, whose count is that of the whole run, and without its indentation.
+    example: failureGroupLines(group)
+      .slice(1)
+      .map((text) => shownLine(text.replace(/^ {2}/, ''))),
     tasks: tasks.map((task) => shownUid(moment, task)),
   }
 }

@@ -24,6 +24,11 @@ const telemetryFacts = (telemetry: TelemetryFacts | null): Fact[] =>
         { title: 'writes in place', value: numberText(telemetry.inPlaceWrites), isBad: false },
       ]
 
+const recordFacts = (problems: readonly string[]): Fact[] =>
+  problems.length === 0
+    ? [{ title: 'record', value: 'complete', isBad: false }]
+    : problems.map((value) => ({ title: 'record', value: shownText(value), isBad: true }))
+
 export function showHealth(
   { pass }: RunMoment,
   { missing, telemetry }: QuerySource,
@@ -33,12 +38,7 @@ export function showHealth(
   const facts: Fact[] = [
     { title: 'events', value: numberText(pass.counts.events), isBad: false },
     { title: 'sessions', value: numberText(sessions), isBad: false },
-    {
-      title: 'record',
-      value: view.isDegraded ? 'cannot be written' : 'complete',
-      isBad: view.isDegraded,
-    },
-    ...missing.map((value) => ({ title: 'record', value: shownText(value), isBad: true })),
+    ...recordFacts([...(view.isDegraded ? ['it cannot be written'] : []), ...missing]),
     count('lines lost', Math.max(view.lostLines, telemetry?.lostLines ?? 0)),
     ...telemetryFacts(telemetry),
     {
@@ -73,14 +73,19 @@ export function showHealth(
     times: view.loopDelays.map(({ time }) => rounded(time)),
     ms: view.loopDelays.map(({ ms }) => ms),
   }
-  const warnings = view.warnings.map(({ time, type, subject, text }) => ({
-    time,
-    type: shownText(type),
-    subject: shownText(subject),
-    text: shownText(text, 300),
-  }))
-  return { facts, warnings: warnings.toReversed(), loopLag }
+  return { facts, warnings: showWarnings(view.warnings), loopLag }
 }
+
+/** The latest warnings come first. */
+export const showWarnings = (warnings: HealthPanelView['warnings']): HealthPanelView['warnings'] =>
+  warnings
+    .map(({ time, type, subject, text }) => ({
+      time,
+      type: shownText(type),
+      subject: shownText(subject),
+      text: shownText(text, 300),
+    }))
+    .toReversed()
 
 /** Even over a slow connection, events of other machines are normally delayed by less than this. */
 const maxDelaySeconds = 5

@@ -4,7 +4,7 @@ import { findText } from '../../views/columns.ts'
 import { hasEnded, isQueued } from '../../views/lifecycle.ts'
 import { inference, type InferenceView, type ModelView } from '../../views/panels/inference.ts'
 import { names } from '../../views/panels/names.ts'
-import { numberText, secondsText } from '../../views/readable.ts'
+import { numberText, secondsText, shortName } from '../../views/readable.ts'
 import type { InferencePanelView } from '../protocol.ts'
 import type { ServingFacts } from './query-source.ts'
 import type { RunMoment } from './run-moment.ts'
@@ -99,12 +99,18 @@ function joinModels(
   const rows = new Map(prompts.map((row) => [row.model, row]))
   for (const { done, failed, ...numbers } of measured) {
     const model = shownText(numbers.model)
-    const row = rows.get(model) ?? { running: 0, waiting: 0, done, failed }
+    const name = rows.has(model) ? model : nameOfSameModel(model, rows.keys())
+    const row = rows.get(name) ?? { running: 0, waiting: 0, done, failed }
     const endedCounts = isServing ? { done, failed } : {}
+    rows.delete(name)
     rows.set(model, { ...row, ...endedCounts, ...numbers, model })
   }
   return [...rows.values()]
 }
+
+/** A model that is a file has the name of the file, without `.gguf`, in the spans of requests. */
+const nameOfSameModel = (model: string, rows: Iterable<string>): string =>
+  [...rows].find((name) => shortName(name).replace(/\.gguf$/i, '') === model) ?? model
 
 type ModelRow = InferencePanelView['models'][number]
 

@@ -47,7 +47,7 @@ export function describeNotShown(...parts: Parameters<typeof countText>[]): stri
 /** Rounds a time, so that answers with thousands of times are short. */
 export const rounded = (seconds: number): number => Math.round(seconds * 1e6) / 1e6
 
-/** The shown name of a task. */
+/** The name of a task, escaped and cut. */
 export const nameOfTask = ({ names }: RunMoment, task: number): string =>
   shownText(textAt(names.names, valueAt(names.nameOfTask, task)))
 

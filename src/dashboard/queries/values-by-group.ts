@@ -46,5 +46,5 @@ class ValuesByGroup {
   }
 }
 
-/** Each query begins with `start`. */
+/** The shared instance. A query first calls `start`, which removes the rows of the last query. */
 export const valuesByGroup = new ValuesByGroup()

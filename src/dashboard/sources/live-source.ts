@@ -23,7 +23,10 @@ export interface DashboardTelemetry {
 
 /** The source of a live view: a server of models, or the telemetry of a session. */
 export interface LiveFeed extends DashboardTelemetry {
-  /** `null` if no earlier events are missing, so that the page need not explain its beginning. */
+  /**
+   * `null` if no earlier events are missing. The page then does not explain why the view begins
+   * when it does.
+   */
   readonly beginReason?: null
   /** Like `subscribe`, for the spans of requests. */
   subscribeSpans?(callback: (span: ViewSpan) => void): () => void

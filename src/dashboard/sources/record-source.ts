@@ -1,6 +1,7 @@
 /** The views of a record, or the list of the runs in a folder, from a thread that reads them. */
 
 import type { Worker } from 'node:worker_threads'
+import { type Clock, systemClock } from '../../foundation/clock.ts'
 import { StateError } from '../../foundation/errors.ts'
 import { once } from '../../foundation/service.ts'
 import type { RecordWriterStates } from '../../record/record-views.ts'
@@ -21,6 +22,7 @@ interface RecordSourceOptions {
   readonly readFacts?: ReadFacts
   /** Whether the source has a report. Default `true`. */
   readonly hasReport?: boolean
+  readonly clock?: Clock
 }
 
 export class RecordSource implements ViewSource {
@@ -28,18 +30,28 @@ export class RecordSource implements ViewSource {
   readonly #path: string
   readonly #writers: RecordWriterStates
   readonly #readFacts: ReadFacts
+  readonly #clock: Clock
   readonly #waiting = new Map<number, Waiting>()
   /** Started by the first request, and again after the thread has failed. */
   #thread: Worker | null = null
   #lastId = 0
   #isReportOpen = false
+  #lastRequestMs: number
 
   constructor(path: string, options: RecordSourceOptions) {
-    const { writers, readFacts = () => null, hasReport = true } = options
+    const { writers, readFacts = () => null, hasReport = true, clock = systemClock } = options
+    this.#clock = clock
+    this.#lastRequestMs = clock.monotonicMs()
     this.hasReport = hasReport
     this.#path = path
     this.#readFacts = readFacts
     this.#writers = writers
+  }
+
+  /** The time of the last request. A viewer that waits for changes sends several a second. */
+  get lastUsedMs(): number {
+    const isBusy = this.#isReportOpen || this.#waiting.size > 0
+    return isBusy ? this.#clock.monotonicMs() : this.#lastRequestMs
   }
 
   async refresh(): Promise<string> {
@@ -72,6 +84,7 @@ export class RecordSource implements ViewSource {
   #request(request: FoldRequest, signal?: AbortSignal): Promise<string | null> {
     if (this.close.isCalled) return Promise.reject(new StateError('the dashboard is closed'))
     const thread = (this.#thread ??= this.#startThread())
+    this.#lastRequestMs = this.#clock.monotonicMs()
     const id = ++this.#lastId
     const { promise, resolve, reject } = Promise.withResolvers<string | null>()
     this.#waiting.set(id, { resolve, reject })
@@ -87,7 +100,7 @@ export class RecordSource implements ViewSource {
     const options = { name: 'tutti dashboard', workerData, ...smallHeap }
     const thread = startSiblingThread(import.meta.url, '../fold/fold-program', options)
     thread.on('message', (message: FromFold) => this.#receive(thread, message))
-    // Must follow `on('message')`, which keeps the process alive again.
+    // Comes after `on('message')`, because that call makes the thread keep the process alive.
     thread.unref()
     let reason = 'the thread that reads the record has ended'
     thread.on('error', (error) => (reason = `reading the record failed: ${error.message}`))

@@ -2,13 +2,14 @@
 
 import type { ViewQuery } from '../protocol.ts'
 
-/** Everything that a dashboard shows. */
+/** The views that the server offers: those of one run, or those of each run in a folder. */
 export interface ViewSources {
   /** Returns the source for a page. `record` is given only if the page lists a folder. */
   find(record: string | undefined): ViewSource
   close(): Promise<void>
 }
 
+/** The views of one run, or the list of the runs in a folder. */
 export interface ViewSource {
   /** Whether `report()` can be called. */
   readonly hasReport: boolean

@@ -178,6 +178,7 @@ const syntaxProblems: Readonly<Record<string, string>> = {
     'a key over several lines; is a ": " missing, or is the next line indented too far?',
   MULTIPLE_ANCHORS: 'more than one anchor on a value',
   MULTIPLE_DOCS: 'a second document; there may be one',
+  OPEN_BRACKET: 'a } or ] is missing, or a line between the brackets needs more indentation',
   TAB_AS_INDENT: 'a tab; indent with spaces',
   UNEXPECTED_TOKEN: 'not expected here',
   UNQUOTED_VARIABLE: '${env:NAME} must stand in quotes inside of { } and [ ]',
@@ -191,14 +192,16 @@ function addSyntaxProblems(
   positionAt: (offset: number) => SourcePosition,
 ): void {
   const byLine = new Map<number, { readonly position: SourcePosition; readonly code: string }>()
-  for (const { code, pos } of [...document.errors, ...document.warnings]) {
+  for (const { code, pos, message } of [...document.errors, ...document.warnings]) {
     const position = positionAt(pos[0])
     const before = byLine.get(position.line)?.position
     // The message of this code is preferred, because it also mentions too much indentation.
     const isBetter = code === 'MULTILINE_IMPLICIT_KEY' && before?.column === position.column
     if (before !== undefined && !isBetter) continue
     const isVariable = text.startsWith('${env:', pos[0] - 1)
-    byLine.set(position.line, { position, code: isVariable ? 'UNQUOTED_VARIABLE' : code })
+    const isOpen = code === 'BAD_INDENT' && message.includes('end with a')
+    const known = isOpen ? 'OPEN_BRACKET' : code
+    byLine.set(position.line, { position, code: isVariable ? 'UNQUOTED_VARIABLE' : known })
   }
   for (const { position, code } of byLine.values()) {
     // The parser's own messages are not used, because they may quote a secret in the file.

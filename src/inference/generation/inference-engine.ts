@@ -59,7 +59,7 @@ export interface ChatInput {
   readonly reasoningEffort?: string
   /** Whether the model continues the last message, a text of the assistant. Default `false`. */
   readonly continuesFinalMessage?: boolean
-  /** Whether, or how much, the model should reason. A model without this choice ignores it. */
+  /** Whether, or how much, the model should reason. A model that cannot choose ignores it. */
   readonly thinking?: boolean | string
 }
 

@@ -301,7 +301,7 @@ export class RequestQueue {
   }
 }
 
-/** Returns a text that is equal for requests whose order depends only on turns and arrival. */
+/** Requests of equal rank are ordered by their turns, and within a turn by their arrival. */
 const rankOf = ({ options: { priority, isRetry = false } }: QueuedRequest): string =>
   `${priority} ${isRetry}`
 

@@ -85,7 +85,10 @@ interface Search {
   isDone: boolean
 }
 
-/** One test finds which patterns match in a window. Only these are searched for matches. */
+/**
+ * Several patterns. For each window, one pass of RE2 finds out which patterns match; only these are
+ * then searched for the positions of their matches.
+ */
 export class PatternSet implements Matcher {
   readonly #patterns: readonly CompiledPattern[]
   readonly #set: RE2Set
@@ -187,7 +190,8 @@ function* findInWindow(search: Search, whole: Window, segment: TextSegment): Ste
       if (stop === start) search.at = start + getCharacterWidth(view, start - from)
       else {
         matches.push({ rule, action, order, start, end: stop, endPattern: null })
-        // If a match is longer than the view, the next window finds the rest of it.
+        // A match that reaches the end of the view may be longer. The search then continues at
+        // the end of the window, so that the next window finds the rest of the match.
         search.at = !window.isLast && stop === from + view.length ? end : stop
       }
       found++

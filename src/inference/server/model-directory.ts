@@ -2,7 +2,6 @@
 
 import type { Clock } from '../../foundation/clock.ts'
 import { isPlainObject } from '../../foundation/json-value.ts'
-import type { HttpError } from '../../runtime/http/http-error.ts'
 import type { HttpExchange } from '../../runtime/http/http-exchange.ts'
 import type { DocumentedRoute } from './openapi.ts'
 import { wrongTypeError } from './requests/invalid-request.ts'
@@ -10,6 +9,7 @@ import { expectModel, type ServedModel } from './served-model.ts'
 import { toServedName } from './surfaces/ollama-request.ts'
 import type { Surface } from './surfaces/surface.ts'
 import { findSurface } from './surfaces/surfaces.ts'
+import { otherModelError } from './unknown-path.ts'
 
 /** The routes of a model, by path. */
 export type ModelRoutes = ReadonlyMap<string, DocumentedRoute>
@@ -42,7 +42,6 @@ export interface ModelDirectory<Lease, Expected> {
 export interface DispatchParts {
   readonly directory: ModelDirectory<LeasedModel, ModelRoutes>
   readonly clock: Clock
-  readonly toUnknownPath: (path: string) => HttpError
 }
 
 /** The interval of signs of life for a client whose model is loading. */
@@ -50,19 +49,13 @@ const signIntervalMs = 5000
 
 /** Answers a request with the route that the model of the request has for the same path. */
 export function createDispatchRoute(route: DocumentedRoute, parts: DispatchParts): DocumentedRoute {
-  const { directory, clock, toUnknownPath } = parts
+  const { directory, clock } = parts
   const { streamType } = route.document
   const surface = findSurface(route.path)
-  /** A request that the model cannot answer must not load it. */
-  const expectPossible = (
-    routes: ModelRoutes | null,
-    exchange: HttpExchange,
-    body: unknown,
-  ): void => {
-    if (routes === null) return
+  const findTarget = (routes: ModelRoutes, name: string | null): DocumentedRoute => {
     const target = routes.get(route.path)
-    if (target === undefined) throw toUnknownPath(route.path)
-    target.check?.(exchange, body)
+    if (target !== undefined) return target
+    throw otherModelError(route.path, name ?? directory.list()[0]?.names[0] ?? '')
   }
   return {
     ...route,
@@ -70,7 +63,9 @@ export function createDispatchRoute(route: DocumentedRoute, parts: DispatchParts
       const fields = isPlainObject(body) ? body : {}
       const { timeout, stream = surface?.isStreamDefault } = fields
       const { name, isLoaded } = findModel(fields['model'], directory.list(), route.path)
-      if (!isLoaded) expectPossible(directory.expect(name), exchange, body)
+      // A request that the model cannot answer must not load it.
+      const expected = isLoaded ? null : directory.expect(name)
+      if (expected !== null) findTarget(expected, name).check?.(exchange, body)
       const startMs = clock.monotonicMs()
       const acquired = directory.acquire(name, {
         signal: exchange.signal,
@@ -84,9 +79,7 @@ export function createDispatchRoute(route: DocumentedRoute, parts: DispatchParts
         stopSigns?.()
         exchange.waitedMs = clock.monotonicMs() - startMs
         try {
-          const target = lease.routes.get(route.path)
-          if (target === undefined) throw toUnknownPath(route.path)
-          await target.answer(exchange, body, rest)
+          await findTarget(lease.routes, name).answer(exchange, body, rest)
         } finally {
           lease.release()
         }

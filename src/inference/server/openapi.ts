@@ -175,6 +175,7 @@ const model = z.object({
   created: z.int(),
   owned_by: text,
   loaded: z.boolean().describe('Whether a request is answered without loading the model.'),
+  max_model_len: count.describe('Tokens of prompt and answer together.'),
 })
 const failedPrompt = z.object({ error: z.object({ code: text, message: text }) })
 
@@ -196,9 +197,7 @@ const responseSchemas = {
     }),
   }),
   Status: z.object({ status: text, reason: text.optional() }),
-  ModelDetails: model.extend({
-    max_model_len: count.describe('Tokens of prompt and answer together.'),
-  }),
+  Model: model,
   ModelList: z.object({ object: z.literal('list'), data: z.array(model) }),
   Embeddings: z.object({
     object: z.literal('list'),

@@ -202,8 +202,10 @@ type ModelFields = { readonly id: string } & WireFields
 
 function createModelRoutes({ listModels, clock }: RouteContext): readonly DocumentedRoute[] {
   const created = Math.floor(clock.now())
-  const describe = (id: string, { isLoaded }: ServedModel): ModelFields => {
-    return { id, object: 'model', created, owned_by: 'tutti', loaded: isLoaded }
+  const describe = (id: string, model: ServedModel): ModelFields => {
+    const { isLoaded, contextLength } = model
+    const fields = { id, object: 'model', created, owned_by: 'tutti' }
+    return { ...fields, loaded: isLoaded, max_model_len: contextLength }
   }
   const describeOther = (id: string, { contextLength }: ServedModel): ModelFields =>
     toModelInfo(id, created, contextLength)
@@ -222,13 +224,12 @@ function createModelRoutes({ listModels, clock }: RouteContext): readonly Docume
     {
       method: 'GET',
       path: '/v1/models/*',
-      document: { summary: 'One served model.', ok: 'ModelDetails' },
+      document: { summary: 'One served model.', ok: 'Model' },
       answer(exchange, _, rest) {
         const id = tryRead(() => decodeURIComponent(rest)) ?? rest
         const model = expectModel(id, listModels())
-        const fields = { ...describe(id, model), max_model_len: model.contextLength }
         const isOther = isAnthropicClient(exchange.request.headers)
-        exchange.sendJson(200, isOther ? describeOther(id, model) : fields)
+        exchange.sendJson(200, (isOther ? describeOther : describe)(id, model))
       },
     },
   ]
@@ -247,7 +248,7 @@ function createForwardingRoute(path: string, context: RouteContext): DocumentedR
     bodyBytes: limits.chatBodyBytes,
     check: (_, body) => void requests.readForwarded(body),
     async answer(exchange, body) {
-      if (proxy === null) throw unknownPathError(path, false)
+      if (proxy === null) throw unknownPathError(path)
       const fields = requests.readForwarded(body)
       const forwarded = await proxy.forward({ path, fields, signal: exchange.signal })
       await sendForwarded(exchange, forwarded)

@@ -136,13 +136,14 @@ export class InferenceServer extends HttpServer {
    */
   modelLoaded(model: LoadedModel): void {
     const isPassedOn = model.proxy !== undefined && model.proxy !== null
+    const { basePath } = this.#options
     const routes = createRoutes(this.#routeContext(model))
-    this.setRoutes(routes, (path) => unknownPathError(path, isPassedOn))
+    this.setRoutes(routes, (path) => unknownPathError(path, { basePath, isPassedOn }))
   }
 
   /** Begins to serve several models. A request is answered by the routes of its model. */
   modelsReady(directory: ModelDirectory<RoutedModel, ModelParts>): void {
-    const { clock } = this.#options
+    const { clock, basePath } = this.#options
     const listModels = (): readonly ServedModel[] => directory.list()
     const routesById = new WeakMap<object, ModelRoutes>()
     const toRoutes = (model: ModelParts): ModelRoutes => {
@@ -160,11 +161,9 @@ export class InferenceServer extends HttpServer {
     const toLeased = (model: RoutedModel): LeasedModel => {
       return { routes: toRoutes(model), release: () => model.release() }
     }
-    const toUnknownPath = (path: string): HttpError =>
-      unknownPathError(path, directory.paths.length > 0)
+    const isPassedOn = directory.paths.length > 0
     const parts: DispatchParts = {
       clock,
-      toUnknownPath,
       directory: {
         paths: directory.paths,
         list: listModels,
@@ -188,7 +187,7 @@ export class InferenceServer extends HttpServer {
         ? route
         : createDispatchRoute(route, parts),
     )
-    this.setRoutes(routes, toUnknownPath)
+    this.setRoutes(routes, (path) => unknownPathError(path, { basePath, isPassedOn }))
   }
 
   protected override async onStart(): Promise<void> {

@@ -8,7 +8,13 @@ import {
   userFrames,
   secondsText,
 } from '../../views/readable.ts'
-import { nameAndProgram, shortName, shortNames, spanText, timeText } from '../../views/readable.ts'
+import {
+  nameAndProgram,
+  shortName,
+  shortNames,
+  timeRangeText,
+  timeText,
+} from '../../views/readable.ts'
 import { exitText, type FailureCause, errorTypeText } from '../../views/panels/failures.ts'
 import type { FailureExample } from '../../views/panels/failures.ts'
 import type { ReportData } from '../report-data.ts'
@@ -85,7 +91,7 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
       const details = [place === '' ? '' : `on ${place}`, exitText(example)].filter(
         (one) => one !== '',
       )
-      const timesText = spanText(firstTime, lastTime, run.startTime ?? firstTime)
+      const timesText = timeRangeText(firstTime, lastTime, run.startTime ?? firstTime)
       return (
         `<h3>${numberText(count)} x ${escape(nameAndProgram(name, example.program))}: ` +
         `${causeText(errorTypeText(errorType, example), message)}</h3>` +

@@ -336,7 +336,7 @@ export class HttpServer extends Service {
     const { socket } = exchange.request
     const exchanges = this.#connections.get(socket)
     exchanges?.delete(exchange)
-    // Moves the connection to the end of the map.
+    // Keeps the map in the order in which the connections were last used.
     if (this.#connections.delete(socket)) this.#connections.set(socket, exchanges ?? new Set())
     if (!this.isDraining) return
     this.#options.clock.nextTurn(() => this.#server.closeIdleConnections())

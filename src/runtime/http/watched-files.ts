@@ -19,7 +19,9 @@ const pollMs = 1000
 
 export class WatchedFiles<Value> {
   readonly #options: WatchedFilesOptions<Value>
+  /** The versions that were read last, and those of the last check. */
   #versions: string
+  #seenVersions: string
   #value: Value
   #stopTimer = (): void => {}
   #isClosed = false
@@ -34,8 +36,9 @@ export class WatchedFiles<Value> {
   private constructor(options: WatchedFilesOptions<Value>, versions: string, value: Value) {
     this.#options = options
     this.#versions = versions
+    this.#seenVersions = versions
     this.#value = value
-    this.#wait()
+    this.#scheduleCheck()
   }
 
   /** The result of the last files that could be parsed. */
@@ -48,9 +51,9 @@ export class WatchedFiles<Value> {
     this.#stopTimer()
   }
 
-  #wait(): void {
+  #scheduleCheck(): void {
     if (this.#isClosed) return
-    const check = (): void => void this.#check().finally(() => this.#wait())
+    const check = (): void => void this.#check().finally(() => this.#scheduleCheck())
     this.#stopTimer = this.#options.clock.after(pollMs, check, { background: true })
   }
 
@@ -58,7 +61,10 @@ export class WatchedFiles<Value> {
   async #check(): Promise<void> {
     const { files, onChange, onError } = this.#options
     const versions = await readVersions(files)
-    if (versions === this.#versions) return
+    // A file that has changed since the last check may be half written.
+    const isWritten = versions === this.#seenVersions
+    this.#seenVersions = versions
+    if (!isWritten || versions === this.#versions) return
     this.#versions = versions
     try {
       this.#value = await readValue(this.#options)

@@ -114,7 +114,7 @@ class ReplacedStream {
       : Buffer.concat([whole, this.#takePart()])
   }
 
-  /** Removes and returns the unfinished line, with a line break for the block below it. */
+  /** Removes and returns the unfinished line with a line break, so that the block starts below. */
   #takePart(): Uint8Array {
     const end = completeLength(this.#heldBytes)
     const part = Buffer.concat([this.#heldBytes.subarray(0, end), Uint8Array.of(lineFeed)])

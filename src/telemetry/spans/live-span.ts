@@ -1,4 +1,4 @@
-/** Spans that code runs in, and the interface to the active span in OpenTelemetry's context. */
+/** The spans of running code, and the interface to the active span in OpenTelemetry's context. */
 
 import type { SpanAnnotation } from '../../checkpoint/format.ts'
 import { type JsonObject, toJsonObject } from '../../foundation/json-value.ts'
@@ -8,7 +8,7 @@ import { reservedKeys } from './enrichers.ts'
 import type { SpanIds, SpanMirror } from './span-mirror.ts'
 import type { ScopeSpan } from './span-scope.ts'
 
-/** A span of telemetry that code runs in. Its methods do nothing after the span has ended. */
+/** A span of tutti while its code runs. Its methods do nothing after the span has ended. */
 export interface LiveSpan extends SpanIds {
   /** The registry that the span belongs to. A process may have several registries. */
   readonly owner: object

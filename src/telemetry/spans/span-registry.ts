@@ -25,7 +25,6 @@ const annotatedStages = stages.queued | stages.started
 
 export interface SpanRegistryParts {
   readonly sessionId: string
-  /** The trace of the session. */
   readonly traceId: string
   /** The span of the application whose child the session's span is; `null` for a root span. */
   readonly parent: SpanIds | null

@@ -43,9 +43,9 @@ export interface CriticalPath {
 
 /** How the time of the critical path was spent. */
 export interface PathParts {
-  /** The seconds that tasks took on the path, for the name with the most seconds. */
+  /** The running time on the path, for the name whose tasks ran longest on it. */
   readonly seconds: number
-  /** One task of the name with the most seconds; -1 if no task ran. */
+  /** A task with this name; -1 if no task ran. */
   readonly task: number
   /** The seconds of attempts that failed or were lost. */
   readonly failedSeconds: number
@@ -195,9 +195,7 @@ class Chains {
    * task.
    */
   readonly #lastTasks = new Map<number, number>()
-  /**
-   * For each block with a delay, the part of its chain after its task in `#lastTasks` had ended.
-   */
+  /** The seconds of retry delays of a block that follow its task in `#lastTasks`, if any. */
   readonly #delays = new Map<number, number>()
   /** For each block, the longest chain of its tasks, without earlier delays of the block. */
   readonly #chainInBlock: (ChainEnd | undefined)[] = []

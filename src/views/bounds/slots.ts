@@ -106,7 +106,7 @@ export interface SlotActivity {
 }
 
 /** A part of a run in which the total size of all nodes stayed the same. */
-export interface SizeSpan {
+export interface CapacityPeriod {
   readonly seconds: number
   /** The totals of all nodes; 0 if unknown or unlimited. */
   readonly capacity: Amounts
@@ -115,7 +115,7 @@ export interface SizeSpan {
 /** How the tasks of a backend used the resources of its nodes. */
 export interface SlotUse {
   /** The sizes of the nodes in order of time. Most runs have only one. */
-  readonly sizes: readonly SizeSpan[]
+  readonly sizes: readonly CapacityPeriod[]
   /** The use of each resource, in units times seconds. */
   readonly held: Amounts
   /** Core-seconds of functions that ran in the program itself. */
@@ -177,7 +177,7 @@ export const noSize: Readonly<NodeSize> = {
 
 /** Returns the smallest and the largest total size of all nodes. */
 export function sizeRange(
-  sizes: readonly SizeSpan[],
+  sizes: readonly CapacityPeriod[],
   resource: HeldResource,
 ): { readonly min: number; readonly max: number } {
   let [min, max] = [Infinity, 0]

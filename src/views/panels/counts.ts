@@ -39,7 +39,7 @@ export interface CountsView extends Readonly<TaskTotals> {
   readonly open: number
 }
 
-/** The panel of counts. It is not a `Panel`, because `take` also returns the event's step. */
+/** Like a `Panel`, but `take` also returns the step that the pass gives to all panels. */
 export const counts = {
   create: (): CountsState => ({
     events: 0,

@@ -149,7 +149,10 @@ export function summarizeFailures(state: FailuresState, limit: number): FailureS
   return { causes: shown, otherCauses: causes.length - shown.length, neverRan }
 }
 
-/** Returns one line for each of the first causes, and one line for tasks that never ran. */
+/**
+ * Returns one line for each of the `limit` most frequent causes, one line with the number of other
+ * causes, and one line for tasks that never ran.
+ */
 export function causeLines(state: FailuresState, limit: number): string[] {
   const { causes, otherCauses, neverRan } = summarizeFailures(state, limit)
   const lines = causes.map(

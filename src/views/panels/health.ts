@@ -93,7 +93,7 @@ export const health: Panel<HealthState, void, HealthView> = {
     if (step === resumption) Object.assign(state.silence, { lastPoll: null, lastTime: emitted })
     else findGap(state, event, emitted)
     if (event.event_type === 'ResourceUpdate') addLoopDelay(state, event)
-    const warn = warnings[event.event_type]
+    const warn = warnings.get(event.event_type)
     if (warn !== undefined) addWarning(state, event, warn(state, event))
   },
 
@@ -175,7 +175,9 @@ function addLoopDelay({ loopDelays }: HealthState, { attributes, event_time: tim
 
 type WarningText = readonly [subject: unknown, text: unknown]
 
-const warnings: Readonly<Record<string, (state: HealthState, event: ViewEvent) => WarningText>> = {
+const warningTexts: Readonly<
+  Record<string, (state: HealthState, event: ViewEvent) => WarningText>
+> = {
   'tutti.SubscriberError'(state, { subscriber, message, count }) {
     state.subscriberErrors += numberOf(count) ?? 1
     return [subscriber, message]
@@ -227,6 +229,9 @@ const warnings: Readonly<Record<string, (state: HealthState, event: ViewEvent) =
     return [backend, `${id === '' ? 'the allocation' : `allocation ${id}`} ends soon`]
   },
 }
+
+/** A map, because a record may contain any event type, such as `constructor`. */
+const warnings = new Map(Object.entries(warningTexts))
 
 function addWarning(state: HealthState, event: ViewEvent, [subject, text]: WarningText): void {
   const { event_type: type, event_time: time } = event

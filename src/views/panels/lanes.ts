@@ -175,7 +175,7 @@ function mergeLostSegment(state: LanesState, task: number): void {
   setValue(state.seconds, lostSegment, valueAt(state.seconds, segment))
   setValue(state.outcome, lostSegment, valueAt(state.outcome, segment))
   setValue(state.latestOfTask, task, lostSegment + 1)
-  // The second report of the attempt does not count.
+  // Otherwise, the attempt would be counted twice.
   setValue(state.seconds, segment, 0)
   setValue(state.outcome, segment, repeated)
 }

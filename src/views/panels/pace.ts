@@ -1,7 +1,7 @@
 /**
- * Pace: when the tasks of each name ran, and how many ended in the last ten seconds. Canceled
- * tasks, reused results and tasks that never ran do not count, because they do not help to estimate
- * the remaining time. Uses about 200 bytes per name and 50 bytes per running task. The panel
+ * Pace: when the tasks of each name ran, and how many ended in the last ten seconds. Ignores
+ * canceled tasks, reused results and tasks that never ran, because they do not help to estimate the
+ * remaining time. Uses about 200 bytes per name and 50 bytes per running task. The panel
  * `names` must precede this panel in the pass.
  */
 

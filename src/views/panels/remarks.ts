@@ -40,7 +40,7 @@ const createRemarks = () => ({
   size: 0,
   /** For each task, the number of its latest remark plus 1. */
   latestOfTask: createColumn('u32'),
-  /** Moves of tasks, by uid in the current session. */
+  /** The moves of tasks, by the uid that the task has in the current session. */
   moves: new Map<string, TaskMove>(),
   /** The uid of the task in the latest ResultReused. */
   reusedTask: '',

@@ -24,7 +24,7 @@ export interface TelemetryCost {
 }
 
 /** The attribute of SessionEnded with the cost of telemetry. */
-export const costKey = 'tutti.telemetry'
+export const telemetryCostKey = 'tutti.telemetry'
 
 const createRun = () => ({
   sessionId: '',
@@ -121,7 +121,7 @@ function endRun(state: RunState, event: ViewEvent): void {
   state.endTime = event.event_time
   const seconds = numberOf(event.duration_seconds)
   state.durationSeconds = seconds === null ? null : state.earlierSeconds + seconds
-  const cost = event.attributes[costKey] as Record<string, unknown> | null | undefined
+  const cost = event.attributes[telemetryCostKey] as Record<string, unknown> | null | undefined
   if (typeof cost !== 'object' || cost === null) return
   const valueOf = (name: keyof TelemetryCost): number => numberOf(cost[name]) ?? 0
   state.telemetryCost = {

@@ -7,8 +7,8 @@
 import type { BoundsView } from '../bounds/bounds.ts'
 import type { Straggler } from '../bounds/critical-path.ts'
 import type { BackendUse, UnsizedUse } from '../bounds/slot-run.ts'
-import { type HeldResource, heldResources, type SizeSpan, sizeRange } from '../bounds/slots.ts'
-import type { SlotClass } from '../bounds/slots.ts'
+import { type CapacityPeriod, type HeldResource, heldResources } from '../bounds/slots.ts'
+import { sizeRange, type SlotClass } from '../bounds/slots.ts'
 import type { RecordState } from '../panels/run.ts'
 import { countText, numberText } from '../readable.ts'
 import type { IdleBound } from './idle-texts.ts'
@@ -120,7 +120,11 @@ export function findMinTimes({ backends }: BoundsView): MinTime[] {
     .toSorted((a, b) => b.seconds - a.seconds)
 }
 
-function secondsToHold(units: number, resource: HeldResource, sizes: readonly SizeSpan[]): number {
+function secondsToHold(
+  units: number,
+  resource: HeldResource,
+  sizes: readonly CapacityPeriod[],
+): number {
   let [rest, seconds] = [units, 0]
   for (const { seconds: length, capacity } of sizes) {
     const max = length * capacity[resource]

@@ -6,7 +6,7 @@ import { shortName } from '../readable.ts'
 import { idleTexts } from './idle-texts.ts'
 import type { NameReport, RunOverview, Severity } from './run-overview.ts'
 
-/** Smaller relative changes do not count as changes. */
+/** Smaller relative changes are not reported. */
 export const minChange = 0.05
 /** The minimum number of tasks. Medians of fewer tasks may differ by chance. */
 const minFinished = 4

@@ -8,7 +8,7 @@ import {
   type FailureGroup,
 } from '../panels/failures.ts'
 import { commandText, countText, firstLine, nameAndProgram, numberText } from '../readable.ts'
-import { spanText, userFrames } from '../readable.ts'
+import { timeRangeText, userFrames } from '../readable.ts'
 
 export const maxTitleLength = 200
 const maxScopeLength = 100
@@ -19,7 +19,7 @@ const maxOutputLines = 12
 /** Returns a title for the group, and the details of its example. */
 export function failureGroupLines(group: FailureGroup): string[] {
   const { count, name, errorType, message, example, firstTime, lastTime } = group
-  const timesText = spanText(firstTime, lastTime)
+  const timesText = timeRangeText(firstTime, lastTime)
   const end = exitText(example)
   const scope = example.scope === '' ? '' : ` in scope ${firstLine(example.scope, maxScopeLength)}`
   const place = example.workerId || example.nodeId

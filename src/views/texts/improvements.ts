@@ -1,8 +1,8 @@
 /**
- * Sentences about changes that would shorten a run. Even with more slots or faster starts, a run
- * takes at least as long as its longest chain, and as long as its tasks need their resources. A
- * sentence says "up to" the difference between this minimum and the actual time. The sentence is
- * left out if the difference is much more than the time known to be lost. Sentences about tasks say
+ * Sentences about changes that would shorten a run, such as "it could end up to 2 s earlier". These
+ * 2 s are the actual time minus the minimum time: even with more slots or faster starts, a run
+ * takes as long as its longest chain, and as long as its tasks need their resources. A sentence is
+ * left out if the known losses explain less than half of these seconds. Sentences about tasks say
  * how much time the tasks took. Pure.
  */
 
@@ -162,9 +162,9 @@ function listModelChanges(bounds: BoundsView): Change[] {
 }
 
 /**
- * Lists sentences about the time that tasks took. Those about the critical path are left out if a
- * resource has a longer minimum time. Omits times shorter than the time that is explained neither
- * by the path nor by a resource.
+ * Lists sentences about the time that tasks took. Omits sentences about the critical path if a
+ * resource has a longer minimum time. Neither the path nor the resources explain some part of the
+ * run. Omits sentences about times shorter than this part.
  */
 function listTaskCosts(bounds: BoundsView, { nameOf }: BoundFacts): Improvement[] {
   const { criticalPath, pathParts, stragglers, failedSeconds, slots, seconds } = bounds
@@ -213,8 +213,8 @@ function listLowerBounds(bounds: BoundsView, hasSlots: boolean): string[] {
         `${percentText(1 - busyShare(bounds))} of the slots' time was idle.`
       : `More slots would not help: tasks waited only ${secondsText(full)} for one.`
   const work =
-    `The work is ${secondsText(slotSeconds.ran)} of slot time: to end with its critical path it ` +
-    `needs at least ${countText(needed, 'slot')}.`
+    `The work is ${secondsText(slotSeconds.ran)} of slot time: to take no longer than its ` +
+    `critical path, the run needs at least ${countText(needed, 'slot')}.`
   const path =
     `However many slots it has, it takes at least ${secondsText(criticalPath.seconds)}, its ` +
     `critical path: ${percentText(criticalPath.share)} of its time.`

@@ -278,8 +278,8 @@ export function describeCost(cost: TelemetryCost): string {
   const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(1)} MB`
   const spilled = cost.spill_bytes === 0 ? '' : ` and ${megabytes(cost.spill_bytes)} of spans`
   return (
-    `${secondsText(main)} of CPU time in the main thread and ${secondsText(thread)} in its own; ` +
-    `it waited for ${countText(cost.in_place_writes, 'write')}, ` +
+    `${secondsText(main)} of CPU time in the main thread and ${secondsText(thread)} in its own ` +
+    `thread; it waited for ${countText(cost.in_place_writes, 'write')}, ` +
     `and wrote ${megabytes(cost.bytes_written)} of lines${spilled}`
   )
 }

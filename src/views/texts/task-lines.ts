@@ -159,7 +159,7 @@ const requestText = ({ cores, gpus, memoryMb }: HeldByTask): string =>
     ...(memoryMb > 0 ? [`${memoryMb} MB memory`] : []),
   ].join(', ')
 
-/** Describes `WaitTimes.retries`. Attempts before the last creation of the task do not count. */
+/** Describes `WaitTimes.retries`. Ignores attempts before the last creation of the task. */
 const retriesText = ({ attempts, story }: TaskExplanation): string =>
   attempts.some(({ isEarlier, start }) => isEarlier && start >= story.created)
     ? 'between attempts, and in attempts that ended with an earlier session'
@@ -198,7 +198,7 @@ export function remarkLines(task: TaskExplanation): string[] {
       ? []
       : [`  canceled: ${firstLine(cancelReason, 200)}`]),
     ...reuses.map(({ time, source }) => {
-      const from = sourceTexts[source] ?? ''
+      const from = sourceTexts.get(source) ?? ''
       const at = timeText(time, story.created)
       return `  reused at ${at}: its result was taken${from}, it did not run${againText}`
     }),
@@ -207,11 +207,11 @@ export function remarkLines(task: TaskExplanation): string[] {
 
 const reportText = ({ fraction, text }: ProgressReport): string => progressText(fraction, text, 200)
 
-const sourceTexts: Readonly<Record<string, string>> = {
-  stored: ' from the cache',
-  shared: ' from an equal call',
-  record: ' from the record',
-}
+const sourceTexts: ReadonlyMap<string, string> = new Map([
+  ['stored', ' from the cache'],
+  ['shared', ' from an equal call'],
+  ['record', ' from the record'],
+])
 
 export function waitingLines(run: RunNow, task: TaskExplanation): string[] {
   const { state } = run

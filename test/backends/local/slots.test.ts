@@ -27,15 +27,15 @@ describe('slots', () => {
   })
 
   it.each([
-    [{ cores: 5 }, 'resources.cores', 'asks for 5, has 4'],
-    [{ memoryMb: 101 }, 'resources.memoryMb', 'asks for 101, has 100'],
-    [{ gpus: 4 }, 'resources.gpus', 'asks for 4, has 3'],
+    [{ cores: 5 }, 'resources.cores', 'asks for 5, but the node has 4'],
+    [{ memoryMb: 101 }, 'resources.memoryMb', 'asks for 101, but the node has 100'],
+    [{ gpus: 4 }, 'resources.gpus', 'asks for 4, but the node has 3'],
     [{ ranks: 2 }, 'resources.ranks', 'this backend runs no MPI ranks'],
     [{ ranksPerNode: 1 }, 'resources.ranksPerNode', 'this backend runs no MPI ranks'],
     [
       { labels: { zone: 'a', disk: 'ssd' } },
       'resources.labels',
-      'asks for zone=a, disk=ssd, has no labels',
+      'asks for zone=a, disk=ssd, but the node has no labels',
     ],
   ])('slots: a request never fits: %j', (request, field, message) => {
     expect(resourceRefusal(asks(request), capacity)).toEqual({ field, message })

@@ -1,9 +1,11 @@
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
-import { writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { createServer as createSecureServer } from 'node:https'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { InferenceBackend } from '../../../src/inference/index.ts'
+import { createCertificates } from '../../cluster/certificates.ts'
 import { tempFolder } from '../../telemetry/open-telemetry.ts'
 import { surfaceNames } from '../../../src/cli/bench/surfaces.ts'
 import { runHere, startCommand } from '../run-command.ts'
@@ -103,6 +105,17 @@ describe('tutti bench', () => {
       3,
       expect.stringContaining('no server answers at http://127.0.0.1:1/'),
     ])
+  })
+
+  it('bench says that it does not trust the certificate of a server', async () => {
+    const { cert, key } = createCertificates()
+    const server = createSecureServer({ cert: readFileSync(cert), key: readFileSync(key) })
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+    onTestFinished(() => void server.close())
+    const { port } = server.address() as AddressInfo
+    const { code, stderr } = await runBench(`https://127.0.0.1:${port}`)
+    expect([code, stderr]).toEqual([3, expect.stringMatching(/ certificate of .* is not trusted/)])
+    expect(stderr).toContain('NODE_EXTRA_CA_CERTS=')
   })
 
   it('bench exits with 2 for an address that is none, and for an unknown surface', async () => {

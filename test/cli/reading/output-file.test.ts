@@ -107,7 +107,16 @@ describe('-o', () => {
 
   it('-o names a folder that does not exist', async () => {
     const end = await csv('-o', 'nowhere/x.csv')
-    expect([end.code, end.stderr]).toEqual([2, expect.stringContaining('nowhere/x.csv')])
+    expect([end.code, end.stderr]).toEqual([
+      2,
+      'OutputFileError  cannot write nowhere/x.csv: ENOENT: no such file or directory\n' +
+        '  hint: The folder must exist and be writable.\n',
+    ])
+  })
+
+  it('-o names a folder', async () => {
+    const end = await csv('-o', '.')
+    expect([end.code, end.stderr]).toEqual([2, expect.stringContaining('not a folder.')])
   })
 })
 

@@ -79,3 +79,13 @@ it('a task and a name are found again by the text that was shown', async () => {
   }
   await expect(ask(source, 'task', { uid: 'none' })).rejects.toThrow('there is no task "none"')
 })
+
+it('row 94: events whose types are names of properties of every object are shown', async () => {
+  const types = ['constructor', 'hasOwnProperty', 'toString', '__proto__']
+  const [first] = events()
+  const all = types.map((event_type) => ({ ...first, event_type }) as ViewEvent)
+  const source = sourceOf([...events(), ...all])
+  const found = await ask(source, 'events', { q: '-state:/x/', limit: 100 })
+  expect(found.events.map(({ type }) => type)).toEqual(expect.arrayContaining(types))
+  expect((await ask(source, 'health', {})).warnings).toEqual([])
+})

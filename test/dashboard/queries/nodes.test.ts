@@ -57,3 +57,30 @@ it('a drained node is draining until its tasks end, and a lost node has a reason
     ['n3', 'lost', 'silent for 30 s'],
   ])
 })
+
+it('a lost worker has the time and the reason, and after the run none is idle', async () => {
+  const nodes = [{ nodeId: 'n1', cores: 3 }]
+  const tasks = ['w1', 'w2', 'w3'].map((worker, at) => {
+    const end = at === 2 ? {} : { end: 3 + at }
+    return { uid: `t${at}`, start: 1 + at, worker: `n1/local/${worker}`, ...end }
+  })
+  const running = eventsOf({ nodes, tasks, end: 60 }).filter(
+    ({ event_type: type }) => type !== 'SessionEnded',
+  )
+  const loss = { event_time: 20, worker_id: 'n1/local/w2', reason: 'ended by SIGKILL' }
+  running.push(viewEvent('tutti.WorkerLost', null, loss))
+  const now = await ask(sourceOf(running, { state: 'running', now: 30 }), 'workers', {})
+  expect(now.nodes.map(({ state }) => state)).toEqual(['here'])
+  expect(now.workers).toMatchObject([
+    { id: 'n1/local/w3', state: 'busy', ageSeconds: 27, lost: null, reason: '' },
+    { id: 'n1/local/w1', state: 'idle', ageSeconds: 29, idleSeconds: 27 },
+    { id: 'n1/local/w2', state: 'lost', ageSeconds: 18, lost: 20, reason: 'ended by SIGKILL' },
+  ])
+  const over = await ask(sourceOf(running, { state: 'interrupted', now: 30 }), 'workers', {})
+  expect(over.nodes.map(({ state }) => state)).toEqual(['stayed'])
+  expect(over.workers.map(({ id, state }) => [id, state])).toEqual([
+    ['n1/local/w1', 'gone'],
+    ['n1/local/w2', 'lost'],
+    ['n1/local/w3', 'gone'],
+  ])
+})

@@ -45,6 +45,18 @@ it('a query that cannot be used says which part is wrong, and selects nothing by
   }
 })
 
+it('row 130: a pattern that would take minutes for a single text is refused', () => {
+  for (const pattern of [
+    '(.?){999}'.repeat(20),
+    'x{0,1000}'.repeat(20),
+    'x{900,}'.repeat(20),
+    '((a?){30}){30}',
+  ]) {
+    expect(parseQuery(`/${pattern}/`).problem, pattern).toContain('fewer repetitions')
+  }
+  expect(parseQuery('/^run-[0-9a-f]{8}(-[0-9a-f]{4}){3}$/').problem).toBe('')
+})
+
 it('a query of any characters never throws', () => {
   for (const q of [
     '',

@@ -21,6 +21,7 @@ import {
   numberOf,
   openPage,
   rowsOf,
+  showPanel,
   startWithPage,
   textsOf,
   useBrowser,
@@ -307,7 +308,7 @@ needs(chromium)('a server of models is shown by its requests, not as a run', asy
   expectNoProblems(opened)
 })
 
-needs(chromium)('a folder is shown as a list of records, and a click opens one', async () => {
+needs(chromium)('a folder is shown as a list of records; clicks open one and go back', async () => {
   const telemetry = await startRun(tempFolder())
   await telemetry.stop()
   const opened = await openPage(dirname(telemetry.checkpointFile ?? ''))
@@ -324,5 +325,12 @@ needs(chromium)('a folder is shown as a list of records, and a click opens one',
   expect(report).toMatch(/^<!doctype html>[^]*s-live/i)
   await page.goBack()
   await rowsOf(page, 'Records')
+  expect(await textsOf(page, 'header .link')).toEqual([])
+  await page.click('[aria-label=Records] button')
+  await waitForText(page, '.state', 'ended')
+  await showPanel(page, 'tasks')
+  await page.click('header button:text("Records")')
+  await rowsOf(page, 'Records')
+  expect(new URL(page.url()).hash).toBe('')
   expectNoProblems(opened)
 })

@@ -65,7 +65,8 @@ needs(chromium)('the panels show the numbers of the run itself', async () => {
   await showPanel(page, 'workers')
   const nodes = await rowsOf(page, 'Nodes')
   expect(nodes.map(([node, , , , cores]) => [node, cores])).toEqual([['node-1', '8']])
-  await waitForText(page, '.plain li', 'ended by SIGKILL')
+  const [[, loss, about, reason] = []] = await rowsOf(page, 'Warnings')
+  expect([loss, about, reason]).toEqual(['tutti.WorkerLost', 'node-1/local/w3', 'ended by SIGKILL'])
   await showPanel(page, 'resources')
   await waitForText(page, '.chart-label', /CPU \d+ %/)
   await showPanel(page, 'inference')
@@ -76,6 +77,8 @@ needs(chromium)('the panels show the numbers of the run itself', async () => {
   await showPanel(page, 'events')
   const [latest = []] = await rowsOf(page, 'Events, newest first')
   expect(latest[1]).toBe('SessionEnded')
+  // Events of a long run differ by milliseconds.
+  expect(latest[0]).toMatch(/^\d m \d\d\.\d{3} s$/)
   await showPanel(page, 'health')
   await waitForText(page, '.facts dt', /./)
   expectNoProblems(opened)
@@ -110,6 +113,16 @@ needs(chromium)('lines between names that depend on each other are beside the bo
   expect(await page.locator('.graph .edge').count()).toBeGreaterThan(3)
   expect(await page.evaluate(crossedBoxes)).toBe(0)
   expectNoProblems(opened)
+})
+
+needs(chromium)('the chosen tab stays visible when the page becomes narrow', async () => {
+  const { page } = await openPage(path(), '#panel=health')
+  await page.setViewportSize({ width: 360, height: 900 })
+  await eventually(async () => {
+    const box = await page.locator('#tab-health').boundingBox()
+    expect((box?.x ?? Infinity) + (box?.width ?? 0)).toBeLessThanOrEqual(360)
+  })
+  expect(await overflowOf(page)).toBe(0)
 })
 
 needs(chromium)('a click on a heading sorts tasks, a second one reverses the order', async () => {

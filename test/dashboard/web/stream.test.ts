@@ -171,6 +171,27 @@ needs(chromium)('a time in which nothing ran is folded, and a click unfolds it',
   await eventually(async () => expect(await page.locator('.fold').count()).toBe(folds - 1))
 })
 
+/** The labels of the time axis that the marks of folded times cover. */
+const overlaps = `(() => {
+  const marks = [...document.querySelectorAll('.fold')].map((one) => one.getBoundingClientRect())
+  return [...document.querySelectorAll('.ticks > span')]
+    .filter((label) => {
+      const { left, right } = label.getBoundingClientRect()
+      return marks.some((mark) => mark.left < right && left < mark.right)
+    })
+    .map((label) => label.textContent)
+})()`
+
+needs(chromium)('the mark of a time folded at the beginning covers no label', async () => {
+  const later = events.map((event) =>
+    event.event_type === 'SessionStarted' ? event : { ...event, event_time: event.event_time + 95 },
+  )
+  const { page } = await openPage(writeEvents(later))
+  await page.waitForSelector('.fold')
+  expect(await page.locator('.ticks > span').count()).toBeGreaterThan(0)
+  expect(await page.evaluate(overlaps)).toEqual([])
+})
+
 needs(chromium)('replay shows the run as it was at an earlier time', async () => {
   const opened = await openPage(writeEvents(events), '#t=20')
   const { page } = opened

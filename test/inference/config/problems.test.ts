@@ -239,6 +239,7 @@ describe('row 85: YAML that is expensive to parse is refused with its position',
     ['a constructor', 'llm: { constructor: 1 }', '1:8 constructor: not allowed as a key'],
     ['a list as key', '? [a]\n: 1', '1:3 a key must be a plain word'],
     ['no sections', 'hello', '1:1 expected sections, such as "required:"'],
+    ['an open brace', 'a: { b: 1\n', '2:1 not valid YAML: a } or ] is missing'],
     ['an open quote', 'a: "b', 'not valid YAML: a quote, bracket, comma or colon is missing'],
   ])('%s', (_, text, expected) => {
     const problems = problemsOf(text)

@@ -66,6 +66,13 @@ describe('key file', () => {
     await expect(refused).rejects.toMatchObject({ code: 'ValueError', field: 'apiKeysFile' })
   })
 
+  it('row 129: many keys do not block the server that reads the file again', () => {
+    const lines = Array.from({ length: 50_000 }, (_, at) => `client-${at} key-of-client-${at}`)
+    expect(parseKeyFile(lines.join('\n'))).toHaveLength(lines.length)
+    lines.push('client-7 another')
+    expect(() => parseKeyFile(lines.join('\n'))).toThrow('line 50001: the name is used twice')
+  })
+
   it('a file that cannot be read is refused with its name', async () => {
     await expect(serve({ apiKeysFile: '/nowhere/keys' })).rejects.toThrow(
       /: \/nowhere\/keys does not exist$/,
@@ -86,7 +93,7 @@ describe('limits of a key', () => {
     await clock.advance(29_500)
     const error = thrownBy(() => key.admit())
     expect([error.status, error.code]).toEqual([429, 'rate_limit_exceeded'])
-    expect(error.message).toContain('2 requests a minute. Try again in 1 s.')
+    expect(error.message).toContain('2 requests per minute. Try again in 1 s.')
     expect(error.headers.join(' ')).toBe(
       'retry-after 1 x-ratelimit-limit-requests 2 ' +
         'x-ratelimit-remaining-requests 0 x-ratelimit-reset-requests 30.5s',
@@ -106,7 +113,7 @@ describe('limits of a key', () => {
     await clock.advance(60_000)
     const third = key.admit()
     second.giveBack()
-    expect(() => key.admit()).toThrow('1 requests a minute')
+    expect(() => key.admit()).toThrow('1 request per minute')
     third.giveBack()
     key.admit()
   })
@@ -341,6 +348,7 @@ describe('base path', () => {
       expect([path, (await ask(`${served.url}${path}`)).status]).toEqual([path, 200])
       const { status, json } = await ask(new URL(path, served.url).href)
       expect([path, status, json.error.code]).toEqual([path, 404, 'unknown_url'])
+      expect(json.error.message).toContain('GET /llm/openapi.json lists')
     }
     expect((await ask(`${served.url}x/health`)).status).toBe(404)
     for (const path of ['', '/']) {

@@ -170,7 +170,7 @@ it('GET /openapi.json: its schemas describe what the server sends', async () => 
     Health: (await ask(`${url}/health`)).json,
     Status: (await ask(`${url}/health/ready`)).json,
     ModelList: (await ask(`${url}/v1/models`)).json,
-    ModelDetails: (await ask(`${url}/v1/models/tiny`)).json,
+    Model: (await ask(`${url}/v1/models/tiny`)).json,
     Tokens: (await post(`${url}/tokenize`, { prompt: 'a' })).json,
     TokenText: (await post(`${url}/detokenize`, { tokens: [97] })).json,
     Prompt: (await post(`${url}/apply-template`, hello)).json,

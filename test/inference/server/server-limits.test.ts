@@ -11,5 +11,8 @@ it('docs/inference.md lists every limit with its default', () => {
   const limits = Object.entries(resolveServerLimits())
   const defaults = Object.fromEntries(limits.map(([key, value]) => [key, JSON.stringify(value)]))
   // A backend passes its own value on.
-  expect(documented).toEqual({ ...defaults, drainSeconds: "the option's" })
+  expect(documented).toEqual({
+    ...defaults,
+    drainSeconds: 'the value of the option `drainSeconds`',
+  })
 })

@@ -105,7 +105,10 @@ export class Mailbox {
     return Atomics.load(this.#announced, 0)
   }
 
-  /** Called by the pool to set the bank that it polls, which has only one job; `null` for none. */
+  /**
+   * Called by the pool to set the bank that it polls; `null` for none. A polled bank has only one
+   * job.
+   */
   setPolledBank(bank: number | null): void {
     Atomics.store(this.#polledBank, 0, bank === null ? 0 : bank + 1)
   }

@@ -94,7 +94,10 @@ export class ProcessLink implements WorkerLink {
     for (const batch of held) this.#send(batch)
   }
 
-  /** Sends a batch and claims its job, because a job that was sent cannot be taken back. */
+  /**
+   * Claims the job of a batch and sends the batch. The claim comes first, because a job that was
+   * sent cannot be revoked any more. If the job was already revoked, sends the batch without it.
+   */
   #send(batch: BatchMessage): void {
     if (batch.jobs.length === 0) return this.#child.send(batch)
     const slot = batch.bank * bankSize
@@ -155,7 +158,7 @@ export class ProcessLink implements WorkerLink {
     }
   }
 
-  /** Undoes the claim of a job that the process has not confirmed and so has not begun. */
+  /** Undoes the claim of the sent job unless the process has reported its import or its start. */
   #unclaimUnconfirmed(): void {
     if (this.#sentSlot !== null && !this.#isKilled) this.mailbox.unclaim(this.#sentSlot)
     this.#sentSlot = null

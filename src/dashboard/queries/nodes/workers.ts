@@ -1,4 +1,4 @@
-/** Nodes, workers with their current tasks, allocations, and losses. */
+/** Nodes, workers with their current tasks, allocations, and warnings about them. */
 
 import { readSessionStart } from '../../../checkpoint/chain.ts'
 import { isPresent, type SlotNode, toNodeAmounts } from '../../../views/bounds/slots.ts'
@@ -9,6 +9,7 @@ import { type NodeUsage } from '../../../views/panels/resources.ts'
 import { countText, secondsText } from '../../../views/readable.ts'
 import { usedByNode } from '../../../views/shortage.ts'
 import type { Filter, WorkersView } from '../../protocol.ts'
+import { showWarnings } from '../health.ts'
 import type { RunMoment } from '../run-moment.ts'
 import { describeNotShown, nameOfTask, shownText, shownUid } from '../shown-texts.ts'
 
@@ -24,13 +25,13 @@ export async function showWorkers(
   files: readonly string[],
 ): Promise<WorkersView> {
   const nodes = listNodes(moment)
-  const gone = new Set(nodes.flatMap(({ key, row }) => (row.state === 'here' ? [] : [key])))
+  const gone = new Set(nodes.flatMap(({ key, row }) => (row.left === null ? [] : [key])))
   const workers = listWorkers(moment, filter, gone)
   return {
     nodes: nodes.slice(0, maxNodes).map(({ row }) => row),
     workers: workers.slice(0, maxWorkers),
     allocations: await readAllocations(moment, files),
-    losses: listLosses(moment),
+    warnings: listWarnings(moment),
     notShown: describeNotShown(
       [nodes.length - maxNodes, 'node'],
       [workers.length - maxWorkers, 'worker'],
@@ -63,11 +64,13 @@ function listNodes(moment: RunMoment): NodeEntry[] {
     const held = usedAmounts.get(key)
     const node = joinedNodes.get(key)
     const usage = [...resources.nodes.values()].filter((one) => one.nodeId === nodeId)
-    return { key, row: toNode({ backend, nodeId, node, held, usage, reason: reasons.get(nodeId) }) }
+    const reason = reasons.get(nodeId)
+    return { key, row: toNode({ backend, nodeId, node, held, usage, reason, isRunning }) }
   }).toSorted((a, b) => rankOf(a.row) - rankOf(b.row) || b.row.busySlots - a.row.busySlots)
 }
 
-const rankOf = ({ state }: NodeRow): number => ['here', 'draining', 'left', 'lost'].indexOf(state)
+const rankOf = ({ state }: NodeRow): number =>
+  ['here', 'stayed', 'draining', 'left', 'lost'].indexOf(state)
 
 interface Loss {
   readonly isLost: boolean
@@ -93,9 +96,11 @@ interface NodeFacts {
     : never
   readonly usage: readonly NodeUsage[]
   readonly reason: Loss | undefined
+  readonly isRunning: boolean
 }
 
-function toNode({ backend, nodeId, node, held, usage, reason }: NodeFacts): NodeRow {
+function toNode(facts: NodeFacts): NodeRow {
+  const { backend, nodeId, node, held, usage, reason, isRunning } = facts
   const isHere = node === undefined || isPresent(node)
   const tasks = held?.tasks ?? 0
   const size = node === undefined ? null : toNodeAmounts(node, Infinity)
@@ -111,7 +116,7 @@ function toNode({ backend, nodeId, node, held, usage, reason }: NodeFacts): Node
   return {
     nodeId: shownText(nodeId),
     backend: shownText(backend),
-    state: isHere ? 'here' : stateText,
+    state: !isHere ? stateText : isRunning ? 'here' : 'stayed',
     joined: node?.changes[0] ?? null,
     left: isHere ? null : (node?.changes.at(-1) ?? null),
     reason: isHere ? '' : shownText(reason?.text ?? ''),
@@ -128,6 +133,7 @@ function toNode({ backend, nodeId, node, held, usage, reason }: NodeFacts): Node
 interface LaneNow {
   task: number
   start: number
+  firstStart: number
   lastEnd: number
   attempts: number
   failed: number
@@ -142,8 +148,8 @@ function listWorkers(
 ): WorkerRow[] {
   const { pass, now, start, isRunning } = moment
   const { lanes, health } = pass.states
-  const lost = new Set(
-    health.warnings.flatMap(({ type, subject }) => (type === 'tutti.WorkerLost' ? [subject] : [])),
+  const losses = new Map(
+    health.warnings.flatMap((one) => (one.type === 'tutti.WorkerLost' ? [[one.subject, one]] : [])),
   )
   const range = { from: filter.from ?? start, to: Math.min(now, filter.to ?? now) }
   const sums = sumLanes(moment, range)
@@ -152,17 +158,23 @@ function listWorkers(
     if (laneNow === undefined || (laneNow.attempts === 0 && laneNow.lastEnd === -Infinity))
       return []
     const isBusy = laneNow.task !== -1 && isRunning
-    const isGone = goneNodes.has(JSON.stringify([backend, nodeId])) || lost.has(id)
+    const loss = losses.get(id)
+    const isGone = !isRunning || goneNodes.has(JSON.stringify([backend, nodeId]))
+    const isHere = isBusy || (!isGone && loss === undefined)
+    const end = isHere ? now : (loss?.time ?? laneNow.lastEnd)
     const seconds = Math.max(1e-9, range.to - range.from)
     return [
       {
         id: shownText(id),
         nodeId: shownText(nodeId),
-        state: isBusy ? 'busy' : isGone ? 'gone' : 'idle',
+        state: isBusy ? 'busy' : loss !== undefined ? 'lost' : isGone ? 'gone' : 'idle',
+        lost: isBusy ? null : (loss?.time ?? null),
+        reason: isBusy ? '' : shownText(loss?.text ?? ''),
         task: isBusy ? shownUid(moment, laneNow.task) : null,
         taskName: isBusy ? nameOfTask(moment, laneNow.task) : '',
         taskSeconds: isBusy ? Math.max(0, now - laneNow.start) : null,
-        idleSeconds: isBusy || isGone || !isRunning ? null : Math.max(0, now - laneNow.lastEnd),
+        idleSeconds: isBusy || !isHere ? null : Math.max(0, now - laneNow.lastEnd),
+        ageSeconds: Math.max(0, end - laneNow.firstStart),
         attempts: laneNow.attempts,
         failed: laneNow.failed,
         busyPercent: Math.min(100, (100 * laneNow.busySeconds) / seconds),
@@ -191,6 +203,7 @@ function sumLanes({ columns, pass, now }: RunMoment, { from, to }: Range): LaneN
   const sums = Array.from({ length: pass.states.lanes.lanes.size }, () => ({
     task: -1,
     start: Infinity,
+    firstStart: Infinity,
     lastEnd: -Infinity,
     attempts: 0,
     failed: 0,
@@ -200,6 +213,7 @@ function sumLanes({ columns, pass, now }: RunMoment, { from, to }: Range): LaneN
     const laneSum = sums[lane[at] ?? 0]
     const [began, ended] = [start[at] ?? 0, end[at] ?? 0]
     if (laneSum === undefined || outcome[at] === outcomeNumbers.repeated) continue
+    laneSum.firstStart = Math.min(laneSum.firstStart, began)
     if (ended === Infinity) {
       if (began < laneSum.start) [laneSum.task, laneSum.start] = [task[at] ?? -1, began]
     } else if (ended > laneSum.lastEnd) laneSum.lastEnd = ended
@@ -211,7 +225,7 @@ function sumLanes({ columns, pass, now }: RunMoment, { from, to }: Range): LaneN
   return sums
 }
 
-const lossTypes: ReadonlySet<string> = new Set([
+const warningTypes: ReadonlySet<string> = new Set([
   'tutti.NodeLost',
   'tutti.NodeDrained',
   'tutti.WorkerLost',
@@ -221,18 +235,9 @@ const lossTypes: ReadonlySet<string> = new Set([
   'tutti.BackendThrottled',
 ])
 
-/** Lists the losses, latest first. */
-const listLosses = ({ pass }: RunMoment): WorkersView['losses'] =>
-  pass.states.health.warnings
-    .filter(({ type }) => lossTypes.has(type))
-    .map(({ time, type, subject, text }) => {
-      const eventName = type.replace('tutti.', '')
-      return {
-        time,
-        text: shownText([eventName, subject, text].filter((part) => part !== '').join(' '), 300),
-      }
-    })
-    .toReversed()
+/** Lists the warnings about nodes and workers, latest first. */
+const listWarnings = ({ pass }: RunMoment): WorkersView['warnings'] =>
+  showWarnings(pass.states.health.warnings.filter(({ type }) => warningTypes.has(type)))
 
 /** The allocations in which the sessions of the run were started, according to SessionStarted. */
 async function readAllocations(

@@ -91,7 +91,7 @@ export class RunTexts {
     const data: SentencesData = { states, state, now }
     const options = { name: 'tutti sentences', workerData: data, transferList, ...smallHeap }
     const thread = tryRead(() => startSiblingThread(import.meta.url, 'sentences-program', options))
-    // If an application is bundled, the program is missing. A large run then has no sentences.
+    // A bundled application does not contain the program. Its large runs have no sentences.
     if (thread === undefined) return
     thread.on('message', (sentences: Sentences) => (this.#sentences = sentences))
     thread.unref()

@@ -11,7 +11,10 @@ export function lowerPriority(): void {
   if (process.platform === 'linux') setPriority(constants.priority.PRIORITY_LOW)
 }
 
-/** The garbage of a thread is removed before it takes more than a few megabytes. */
+/**
+ * Limits the heap of a thread, so that its garbage is removed early: V8 lets a heap with a high
+ * limit grow to several times its content. The columns of a run are outside the heap.
+ */
 export const smallHeap = {
-  resourceLimits: { maxYoungGenerationSizeMb: 8 },
+  resourceLimits: { maxYoungGenerationSizeMb: 8, maxOldGenerationSizeMb: 600 },
 } as const

@@ -112,7 +112,7 @@ function describeMissing(workers: number, attempts: number, isUnsizedCut = false
   return [
     describeNotShown([workers, 'worker'], [attempts, 'attempt']),
     workers > 0 ? 'The busiest workers are shown.' : '',
-    isUnsizedCut ? `Of closures and prompts, ${maxUnsizedRows} rows per worker are shown.` : '',
+    isUnsizedCut ? `At most ${maxUnsizedRows} rows per worker show closures and prompts.` : '',
   ]
     .filter((part) => part !== '')
     .join(' ')

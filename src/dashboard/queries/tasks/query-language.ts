@@ -33,6 +33,7 @@ export interface ParsedQuery {
 }
 
 const maxQueryLength = 1000
+const flags = RE2JS.CASE_INSENSITIVE
 const maxPatternLength = 200
 const part = /(-?)(?:([a-z]+)(:|>=|<=|>|<|=))?("[^"]*"?|\/(?:[^/\\]|\\.)*\/?|\S+)/gy
 
@@ -88,14 +89,23 @@ function toMatch(value: string, report: (problem: string) => void): TextMatch {
 
 /** The maximum length of a text that is compared with a pattern. */
 const maxMatched = 1000
+/** The maximum size of a pattern: RE2 may execute all its instructions at every character. */
+const maxInstructions = 300
+/** The maximum sum of the numbers in counted repetitions, which bounds the time to compile. */
+const maxRepetitions = 300
 
 function compile(source: string, report: (problem: string) => void): RE2JS | null {
   if (source.length > maxPatternLength) {
     report(`/${source.slice(0, 20)}…/: a pattern has at most ${maxPatternLength} characters`)
     return null
   }
+  const counts = source.match(/(?<=[{,])\d+(?=[,}])/g) ?? []
+  const repetitions = counts.reduce((sum, count) => sum + Number(count), 0)
   try {
-    return RE2JS.compile(source, RE2JS.CASE_INSENSITIVE)
+    const pattern = repetitions > maxRepetitions ? null : RE2JS.compile(source, flags)
+    if (pattern !== null && pattern.programSize() <= maxInstructions) return pattern
+    report(`/${source.slice(0, 20)}…/: a pattern with fewer repetitions is needed`)
+    return null
   } catch (error) {
     if (!(error instanceof RE2JSException)) throw error
     report(`/${source}/: ${error.message}`)

@@ -3,9 +3,9 @@
 import type { EventsView } from '../../protocol.ts'
 import { PanelBody, QueryBar, TaskButton } from '../parts/panel.tsx'
 import { idColumn, numberColumn, Table } from '../parts/table.tsx'
-import { ChartRow } from '../parts/time-chart.tsx'
+import { ChartRow, ChartTicks } from '../parts/time-chart.tsx'
 import { pageState } from '../state/fragment.ts'
-import { clockText, nameText, runTimeText, safeText } from '../state/names.ts'
+import { clockText, momentText, nameText, safeText } from '../state/names.ts'
 import { filter, useView } from '../state/views.ts'
 
 type Event = EventsView['events'][number]
@@ -38,6 +38,7 @@ export function EventsPanel() {
                 height={70}
               />
             ))}
+            {plots.length === 0 ? null : <ChartTicks />}
             {events.length === 0 ? (
               <p class="empty">
                 {q === '' ? 'No event has happened.' : 'No event matches the query.'}
@@ -59,7 +60,7 @@ export function EventsPanel() {
 
 const columns = [
   numberColumn<Event>('time', ({ time }) => (
-    <span title={clockText(time)}>{runTimeText(time)}</span>
+    <span title={clockText(time)}>{momentText(time)}</span>
   )),
   {
     title: 'type',
@@ -67,7 +68,12 @@ const columns = [
       <span class={type === 'TaskFailed' ? 'bad' : undefined}>{safeText(type, 60)}</span>
     ),
   },
-  { title: 'task', cell: ({ task }: Event) => (task === null ? null : <TaskButton uid={task} />) },
+  {
+    title: 'task',
+    cell: ({ task }: Event) => (
+      <span class="id">{task === null ? null : <TaskButton uid={task} />}</span>
+    ),
+  },
   { title: 'name', cell: ({ name }: Event) => (name === '' ? '' : nameText(name)) },
   idColumn('node', ({ node }: Event) => node ?? ''),
   { title: 'details', cell: ({ text }: Event) => safeText(text, 300) },

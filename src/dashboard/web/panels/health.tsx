@@ -2,9 +2,9 @@
 
 import type { HealthPanelView } from '../../protocol.ts'
 import { Facts, PanelBody } from '../parts/panel.tsx'
-import { numberColumn, Table } from '../parts/table.tsx'
-import { ChartRow } from '../parts/time-chart.tsx'
-import { runTimeText, safeText } from '../state/names.ts'
+import { idColumn, numberColumn, Table } from '../parts/table.tsx'
+import { ChartRow, ChartTicks } from '../parts/time-chart.tsx'
+import { momentText, safeText } from '../state/names.ts'
 import { useView } from '../state/views.ts'
 
 type Warning = HealthPanelView['warnings'][number]
@@ -16,17 +16,17 @@ export function HealthPanel() {
       {({ facts, warnings, loopLag }) => (
         <>
           <Facts facts={facts} />
-          {loopLag.times.length < 2 ? null : <LoopLag {...loopLag} />}
+          {loopLag.times.length < 2 ? null : (
+            <>
+              <LoopLag {...loopLag} />
+              <ChartTicks />
+            </>
+          )}
           <h3>Warnings</h3>
           {warnings.length === 0 ? (
             <p class="empty">There is no warning.</p>
           ) : (
-            <Table
-              caption="Warnings"
-              columns={columns}
-              rows={warnings}
-              keyOf={(_, at) => String(at)}
-            />
+            <WarningsTable warnings={warnings} />
           )}
         </>
       )}
@@ -50,9 +50,17 @@ function LoopLag({ times, ms }: HealthPanelView['loopLag']) {
   )
 }
 
+interface WarningsTableProps {
+  readonly warnings: readonly Warning[]
+}
+
+export const WarningsTable = ({ warnings }: WarningsTableProps) => (
+  <Table caption="Warnings" columns={columns} rows={warnings} keyOf={(_, at) => String(at)} />
+)
+
 const columns = [
-  numberColumn<Warning>('time', ({ time }) => runTimeText(time)),
-  { title: 'type', cell: ({ type }: Warning) => safeText(type, 60) },
-  { title: 'about', cell: ({ subject }: Warning) => safeText(subject, 80) },
-  { title: 'what happened', cell: ({ text }: Warning) => safeText(text, 400) },
+  numberColumn<Warning>('time', ({ time }) => momentText(time)),
+  { title: 'event', cell: ({ type }: Warning) => safeText(type, 60) },
+  idColumn('about', ({ subject }: Warning) => subject),
+  { title: 'reason', cell: ({ text }: Warning) => safeText(text, 400) },
 ]

@@ -10,7 +10,7 @@ import {
 } from '../../../views/readable.ts'
 import { Facts, FilteredPanel } from '../parts/panel.tsx'
 import { countColumn, numberColumn, Table } from '../parts/table.tsx'
-import { ChartRow } from '../parts/time-chart.tsx'
+import { ChartRow, ChartTicks } from '../parts/time-chart.tsx'
 import { safeText } from '../state/names.ts'
 
 type Model = InferencePanelView['models'][number]
@@ -66,7 +66,12 @@ function Batches({ view: { batches, sizes, series } }: { readonly view: Inferenc
           ))}
         </ul>
       )}
-      {series.length < 2 ? null : <WaitChart series={series} />}
+      {series.length < 2 ? null : (
+        <>
+          <WaitChart series={series} />
+          <ChartTicks />
+        </>
+      )}
     </>
   )
 }

@@ -2,11 +2,10 @@
 
 import type { ResourcesPanelView } from '../../protocol.ts'
 import { PanelBody } from '../parts/panel.tsx'
-import { ChartRow, type Series } from '../parts/time-chart.tsx'
+import { ChartRow, ChartTicks, type Series } from '../parts/time-chart.tsx'
 import { safeText } from '../state/names.ts'
 import { cursorTime, zoom } from '../state/time-axis.ts'
 import { filter, useView } from '../state/views.ts'
-import { TimeTicks } from '../stream/time-ticks.tsx'
 
 type Node = ResourcesPanelView['nodes'][number]
 
@@ -23,9 +22,7 @@ export function ResourcesPanel() {
           {nodes.map((node) => (
             <NodeCharts key={`${node.nodeId} ${node.backend}`} node={node} />
           ))}
-          <div class="lanes chart-ticks">
-            <TimeTicks />
-          </div>
+          <ChartTicks />
         </>
       )}
     </PanelBody>

@@ -1,10 +1,12 @@
-/** Nodes and workers: which are here, which are busy, which were lost, and the allocations. */
+/** Nodes and workers: which are here, are busy or were lost, and the allocations. */
 
 import type { WorkersView } from '../../protocol.ts'
-import { countText, numberText, secondsText } from '../../../views/readable.ts'
+import { numberText, secondsText } from '../../../views/readable.ts'
 import { FilteredPanel, TaskButton } from '../parts/panel.tsx'
-import { countColumn, idColumn, numberColumn, Table } from '../parts/table.tsx'
+import { countColumn, idColumn, numberColumn, secondsColumn, Table } from '../parts/table.tsx'
+import { updateState } from '../state/fragment.ts'
 import { nameText, runTimeText, safeText } from '../state/names.ts'
+import { WarningsTable } from './health.tsx'
 
 type Node = WorkersView['nodes'][number]
 type Worker = WorkersView['workers'][number]
@@ -14,7 +16,7 @@ export function WorkersPanel() {
     <FilteredPanel kind="workers" emptyText={emptyText}>
       {(view) => (
         <>
-          <Losses view={view} />
+          <Warnings view={view} />
           {view.nodes.length === 0 ? null : (
             <>
               <h3>Nodes</h3>
@@ -46,18 +48,23 @@ const emptyText = ({ nodes, workers, allocations }: WorkersView): string | null 
     ? 'No node has joined, and no worker has run a task.'
     : null
 
-function Losses({ view: { losses } }: { readonly view: WorkersView }) {
-  if (losses.length === 0) return null
+/** The panel of health has all warnings. */
+const maxWarnings = 8
+
+function Warnings({ view: { warnings } }: { readonly view: WorkersView }) {
+  if (warnings.length === 0) return null
   return (
     <>
-      <h3>{countText(losses.length, 'loss', 'losses')}</h3>
-      <ul class="plain">
-        {losses.map(({ time, text }) => (
-          <li key={`${time} ${text}`}>
-            <span class="muted n">{runTimeText(time)}</span> {safeText(text, 400)}
-          </li>
-        ))}
-      </ul>
+      <h3>Losses and changes</h3>
+      <WarningsTable warnings={warnings.slice(0, maxWarnings)} />
+      {warnings.length <= maxWarnings ? null : (
+        <p class="muted not-shown">
+          The latest {maxWarnings} of {numberText(warnings.length)}.{' '}
+          <button type="button" class="link" onClick={() => updateState({ panel: 'health' })}>
+            Show all
+          </button>
+        </p>
+      )}
     </>
   )
 }
@@ -81,20 +88,30 @@ function Allocations({ view: { allocations } }: { readonly view: WorkersView }) 
 
 const percent = (value: number | null): string => (value === null ? '-' : `${Math.round(value)} %`)
 
-function NodeState({ node: { state, isFull, reason, left } }: { readonly node: Node }) {
-  const text = isFull && state === 'here' ? 'full' : state
+interface StateTextProps {
+  readonly state: string
+  readonly time: number | null
+  readonly reason: string
+}
+
+/** A state, with when and why it began. */
+function StateText({ state, time, reason }: StateTextProps) {
   return (
     <>
-      <span class={`tag ${text}`}>{text}</span>
-      {left === null ? '' : ` at ${runTimeText(left)}`}
+      <span class={`tag ${state}`}>{state === 'stayed' ? 'here until the end' : state}</span>
+      {time === null ? '' : ` at ${runTimeText(time)}`}
       {reason === '' ? '' : `: ${safeText(reason, 120)}`}
     </>
   )
 }
 
+const nodeState = ({ state, isFull, left, reason }: Node) => (
+  <StateText state={isFull && state === 'here' ? 'full' : state} time={left} reason={reason} />
+)
+
 const nodeColumns = [
   idColumn('node', ({ nodeId }: Node) => nodeId),
-  { title: 'state', cell: (node: Node) => <NodeState node={node} /> },
+  { title: 'state', cell: nodeState },
   { title: 'backend', cell: ({ backend }: Node) => safeText(backend, 40) },
   countColumn<Node>('busy slots', ({ busySlots }) => busySlots),
   countColumn<Node>('cores', ({ cores }) => cores),
@@ -124,8 +141,14 @@ function Doing({
 
 const workerColumns = [
   idColumn('worker', ({ id }: Worker) => id),
-  { title: 'state', cell: ({ state }: Worker) => <span class={`tag ${state}`}>{state}</span> },
+  {
+    title: 'state',
+    cell: ({ state, lost, reason }: Worker) => (
+      <StateText state={state} time={lost} reason={reason} />
+    ),
+  },
   { title: 'task', cell: (worker: Worker) => <Doing worker={worker} /> },
+  secondsColumn<Worker>('age', ({ ageSeconds }) => ageSeconds),
   countColumn<Worker>('attempts', ({ attempts }) => attempts),
   numberColumn<Worker>('failed', ({ failed }) => (
     <span class={failed === 0 ? 'muted' : 'bad'}>{numberText(failed)}</span>

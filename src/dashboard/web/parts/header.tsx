@@ -3,7 +3,7 @@
 import type { ComponentChildren } from 'preact'
 import type { HeadView, ServingView } from '../../protocol.ts'
 import { countText, numberText, rateText, secondsText } from '../../../views/readable.ts'
-import { openTasks, pageState, updateState } from '../state/fragment.ts'
+import { openTasks, pageState, showRecords, updateState } from '../state/fragment.ts'
 import { safeText } from '../state/names.ts'
 import { copyLink, saveReport, notice } from '../state/actions.ts'
 import { isShowingKeys } from '../state/keyboard.ts'
@@ -18,6 +18,11 @@ export function Header() {
     <header>
       <div class="bar">
         <ConnectionDot />
+        {pageState.value.record === null ? null : (
+          <button type="button" class="link" onClick={showRecords}>
+            Records
+          </button>
+        )}
         <h1>{view === null ? 'tutti' : safeText(view.sessionId)}</h1>
         {view === null ? null : <State view={view} />}
         <span class="space" />
@@ -119,7 +124,7 @@ function RequestNumbers({
       <Term label="waiting">{numberText(waiting)}</Term>
       <Term label="batches">{numberText(batches)}</Term>
       <Term label="workers">{numberText(workers)}</Term>
-      <Term label="counted for">{secondsText(view.durationSeconds)}</Term>
+      <Term label="elapsed">{secondsText(view.durationSeconds)}</Term>
     </dl>
   )
 }

@@ -70,7 +70,7 @@ export function Facts({ facts }: { readonly facts: readonly Fact[] }) {
   return (
     <dl class="facts">
       {facts.map(({ title, value, isBad = false }) => (
-        <div key={title} class={isBad ? 'bad' : undefined}>
+        <div key={`${title} ${value}`} class={isBad ? 'bad' : undefined}>
           <dt>{safeText(title)}</dt>
           <dd>{safeText(value, 400)}</dd>
         </div>

@@ -33,7 +33,12 @@ const badgeOf = (one: Panel, view: HeadView | null): number | null =>
 export function Panels() {
   const [chosen, panels] = [panel.value, shownPanels.value]
   const Body = chosen === 'stream' ? null : bodies[chosen]
-  useEffect(() => showTab(chosen), [chosen])
+  useEffect(() => {
+    const show = (): void => showTab(chosen)
+    show()
+    addEventListener('resize', show)
+    return () => removeEventListener('resize', show)
+  }, [chosen])
   const move = (event: KeyboardEvent): void => {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key]
     if (step === undefined) return

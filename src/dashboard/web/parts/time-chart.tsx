@@ -5,6 +5,7 @@ import type { ComponentChildren } from 'preact'
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks'
 import { effect } from '@preact/signals'
 import { axis, cursorTime, visible } from '../state/time-axis.ts'
+import { TimeTicks } from '../stream/time-ticks.tsx'
 
 export interface Series {
   readonly label: string
@@ -79,6 +80,13 @@ export function ChartRow({ title, maxLabel, children, ...chart }: ChartRowProps)
     </div>
   )
 }
+
+/** The labels of the time axis, below the last chart of a panel. */
+export const ChartTicks = () => (
+  <div class="chart-ticks">
+    <TimeTicks />
+  </div>
+)
 
 /** Moves the cursor of the chart to the time below the pointer, wherever the pointer is. */
 function useSharedCursor(chart: { readonly current: uPlot | null }): void {

@@ -18,7 +18,7 @@ export const panels = [
 
 export type Panel = (typeof panels)[number]
 
-/** The keys of the fragment. Times are seconds of the run; absent keys do not limit. */
+/** The keys of the fragment, `null` if absent. Times are seconds since the start of the run. */
 export interface PageState {
   /** The chosen panel; `null` for the first panel that the page shows. */
   readonly panel: Panel | null
@@ -111,3 +111,6 @@ export function openTasks(q: string, sort: TasksPart['sort']): void {
 }
 
 export const openTask = (uid: string): void => updateState({ task: uid })
+
+/** Goes back to the list of the records of a folder. */
+export const showRecords = (): void => updateState(readFragment(''))

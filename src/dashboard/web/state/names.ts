@@ -22,13 +22,29 @@ export const nameText = (name: string): string => safeText(toShort.value(name)) 
 /** The class that gives a name its colour. */
 export const colourClass = (name: string): string => `c${colourIndex(name)}`
 
-export const colourIndex = (name: string): number =>
-  (head.value?.colours[name] ?? nameColours - 1) % nameColours
+export function colourIndex(name: string): number {
+  const colours = head.value?.colours ?? {}
+  // The name of a task may be that of a property of every object, such as `constructor`.
+  const own = Object.hasOwn(colours, name) ? colours[name] : undefined
+  return (own ?? nameColours - 1) % nameColours
+}
 
 /** A time as seconds of the run, such as `12.3 s`. */
 export function runTimeText(time: number): string {
   const start = startTime.value
   return start === null ? '' : secondsText(Math.max(0, time - start))
+}
+
+/** The moment of an event to the millisecond, such as `3 m 09.401 s`, as seconds of the run. */
+export function momentText(time: number): string {
+  const start = startTime.value
+  if (start === null) return ''
+  const ms = Math.max(0, Math.round((time - start) * 1000))
+  const two = (value: number): string => String(value).padStart(2, '0')
+  const [hours, minutes] = [Math.floor(ms / 3_600_000), Math.floor(ms / 60_000) % 60]
+  const seconds = ((ms % 60_000) / 1000).toFixed(3)
+  if (hours > 0) return `${hours} h ${two(minutes)} m ${seconds.padStart(6, '0')} s`
+  return minutes > 0 ? `${minutes} m ${seconds.padStart(6, '0')} s` : `${seconds} s`
 }
 
 /** The time of day, with the date unless the run began on that day. */

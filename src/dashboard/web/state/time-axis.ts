@@ -1,6 +1,7 @@
 /**
- * The axis that the stream and all charts share. Long times in which nothing ran are folded to a
- * narrow strip. A position on the axis is a number of seconds without the folded times.
+ * The axis that the stream and all charts share. Long times in which nothing ran are folded: the
+ * axis shows each as a narrow strip. A position on the axis is a number of seconds that leaves out
+ * the folded times but includes the strips.
  */
 
 import { computed, signal } from '@preact/signals'
@@ -12,8 +13,8 @@ export interface Fold {
   readonly reason: string
 }
 
-/** A fold on the axis, and its position there. */
 interface PlacedFold extends Fold {
+  /** The position on the axis at which the narrow strip begins. */
   readonly at: number
 }
 
@@ -27,7 +28,7 @@ export interface TimeAxis {
   toTime(position: number): number
 }
 
-/** The share of the axis that a folded time takes. */
+/** The length of a strip, as a share of the time that is not folded. */
 const foldShare = 0.02
 
 function createAxis(from: number, to: number, allFolds: readonly Fold[]): TimeAxis {
@@ -63,7 +64,7 @@ function createAxis(from: number, to: number, allFolds: readonly Fold[]): TimeAx
   return { from, to, length: Math.max(1e-3, toPosition(to)), foldLength, folds, toPosition, toTime }
 }
 
-/** The beginnings of folds that the user has unfolded. */
+/** The start times of the folds that the user has opened. */
 export const unfolded = signal<ReadonlySet<number>>(new Set())
 
 export const axis = computed((): TimeAxis | null => {

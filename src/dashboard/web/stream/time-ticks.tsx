@@ -2,7 +2,7 @@
 
 import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { secondsText } from '../../../views/readable.ts'
-import { axis, type TimeAxis, plotWidth, ticksOf, unfolded, visible } from '../state/time-axis.ts'
+import { axis, type Fold, plotWidth, ticksOf, unfolded, visible } from '../state/time-axis.ts'
 
 const labelWidth = 72
 const markWidth = 80
@@ -24,7 +24,9 @@ export function TimeTicks() {
   if (whole === null) return null
   const all = ticksOf(whole, from, to, Math.max(2, Math.floor(width / labelWidth)))
   const pixel = (to - from) / Math.max(1, width)
-  const ticks = all.filter((tick) => !isCovered(whole, tick, pixel, to))
+  const folds = whole.folds.filter(({ at }) => at + whole.foldLength > from && at < to)
+  const middles = folds.map(({ at }) => at + whole.foldLength / 2)
+  const ticks = all.filter((tick) => !isCovered(middles, tick, pixel, { from, to }))
   const left = (position: number): string => `${(100 * (position - from)) / (to - from)}%`
   return (
     <div class="ticks" ref={box}>
@@ -33,51 +35,41 @@ export function TimeTicks() {
           {label}
         </span>
       ))}
-      <Folds whole={whole} left={left} />
+      {folds.map((fold, at) => (
+        <FoldMark key={fold.from} fold={fold} middle={left(middles[at] ?? 0)} />
+      ))}
     </div>
   )
 }
 
 /** Whether a label would be cut at the right end, or is below the mark of a folded time. */
 function isCovered(
-  whole: TimeAxis,
+  middles: readonly number[],
   { position, label }: { readonly position: number; readonly label: string },
   pixel: number,
-  to: number,
+  { from, to }: { readonly from: number; readonly to: number },
 ): boolean {
   if (position + (6 + digitWidth * label.length) * pixel > to) return true
-  return whole.folds.some(({ at }) => {
-    const away = (position - at - whole.foldLength / 2) / pixel
+  const edge = (markWidth / 2) * pixel
+  return middles.some((middle) => {
+    const away = (position - Math.max(from + edge, Math.min(middle, to - edge))) / pixel
     return away > -markWidth / 2 - labelWidth / 2 && away < markWidth / 2
   })
 }
 
-function Folds({
-  whole,
-  left,
-}: {
-  readonly whole: TimeAxis
-  readonly left: (position: number) => string
-}) {
-  /** The mark is never cut at an end of the axis. */
-  const middleOf = ({ at }: { readonly at: number }): string => {
-    const [edge, middle] = [`${markWidth / 2}px`, left(at + whole.foldLength / 2)]
-    return `clamp(${edge}, ${middle}, 100% - ${edge})`
-  }
+function FoldMark({ fold, middle }: { readonly fold: Fold; readonly middle: string }) {
+  const length = secondsText(fold.to - fold.from)
+  const edge = `${markWidth / 2}px`
   return (
-    <>
-      {whole.folds.map((fold) => (
-        <button
-          key={fold.from}
-          type="button"
-          class="fold"
-          style={{ left: middleOf(fold) }}
-          title={`${secondsText(fold.to - fold.from)} left out: ${fold.reason}. Click to show.`}
-          onClick={() => (unfolded.value = new Set([...unfolded.value, fold.from]))}
-        >
-          ⋯ {secondsText(fold.to - fold.from)}
-        </button>
-      ))}
-    </>
+    <button
+      type="button"
+      class="fold"
+      // The mark is never cut at an end of the axis.
+      style={{ left: `clamp(${edge}, ${middle}, 100% - ${edge})` }}
+      title={`${length} left out: ${fold.reason}. Click to show.`}
+      onClick={() => (unfolded.value = new Set([...unfolded.value, fold.from]))}
+    >
+      ⋯ {length}
+    </button>
   )
 }

@@ -248,7 +248,7 @@ export class Generation {
   }
 }
 
-/** The last prompt token does not count, because it must be evaluated to predict the next one. */
+/** Excludes the last prompt token, which must be evaluated to predict the next token. */
 export function commonPrefixLength(held: readonly Token[], prompt: readonly Token[]): number {
   const max = Math.min(held.length, prompt.length - 1)
   let shared = 0

@@ -210,7 +210,7 @@ export interface FreeSlot {
   readonly lastUsed: number
 }
 
-/** Fewer shared tokens do not count, because all prompts have the same first token. */
+/** Fewer shared tokens are ignored, because all prompts have the same first token. */
 const minSharedTokens = 8
 /** The number of prompt tokens that take as long as one additional pass. */
 const tokensPerPass = 8

@@ -406,8 +406,8 @@ async function* withFinally<T>(items: AsyncIterable<T>, act: () => void): AsyncG
 
 async function toForwardError(response: UpstreamResponse, clock: Clock): Promise<InferenceError> {
   const { status } = response
-  const { error } = await readRefusal(response, { clock, isLastAttempt: true })
-  if (status !== 404 && status !== 405) return error
+  const { error } = await readRefusal(response, { clock, isLastAttempt: true, isForwarded: true })
+  if ((status !== 404 && status !== 405) || error.refusal !== undefined) return error
   const message = 'The server behind this one has nothing at this address.'
   return inferenceError('unsupported', 'the server has no such path', {
     cause: error.cause,

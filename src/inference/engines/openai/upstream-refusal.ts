@@ -32,10 +32,17 @@ const maxRetryAfterMs = 86_400_000
 const bodyTimeoutMs = 5000
 const maxBodyChars = 65_536
 
+interface RefusalOptions {
+  readonly clock: Clock
+  readonly isLastAttempt: boolean
+  /** Whether the path of the request is one that tutti only passes on. Default: false. */
+  readonly isForwarded?: boolean
+}
+
 /** Converts an error response. Does not wait for the body if the caller will retry. */
 export async function readRefusal(
   response: UpstreamResponse,
-  { clock, isLastAttempt }: { readonly clock: Clock; readonly isLastAttempt: boolean },
+  { clock, isLastAttempt, isForwarded = false }: RefusalOptions,
 ): Promise<PendingRefusal> {
   const { status, retryAfter } = response
   const discard = (): void => response.discard()
@@ -49,7 +56,7 @@ export async function readRefusal(
     discard()
     return ''
   })
-  return { ...toRefusal(status, body, retryAfter, clock.now()), discard }
+  return { ...toRefusal(status, body, retryAfter, clock.now(), isForwarded), discard }
 }
 
 export function toRefusal(
@@ -57,10 +64,11 @@ export function toRefusal(
   body: string,
   retryAfter: string | null,
   nowSeconds: number,
+  isForwarded = false,
 ): Refusal {
   const isBusy = status === 429 || status === 503
   const askedMs = parseRetryAfterMs(retryAfter, nowSeconds)
-  const error = createError(codeFor(status, body), status, body, { askedMs })
+  const error = createError(codeFor(status, body), status, body, { askedMs, isForwarded })
   return { error, waitMs: isBusy ? Math.min(askedMs, maxWaitMs) : null }
 }
 
@@ -113,7 +121,8 @@ function createError(
   {
     askedMs = defaultWaitMs,
     failure = statusMessage(status),
-  }: { readonly askedMs?: number; readonly failure?: string } = {},
+    isForwarded = false,
+  }: { readonly askedMs?: number; readonly failure?: string; readonly isForwarded?: boolean } = {},
 ): InferenceError {
   const parsed = parseJson(body)
   const nested = getPath(parsed, 'error')
@@ -125,7 +134,9 @@ function createError(
   const text = isShown ? `${failure}: ${serverText.replace(/\.$/, '')}` : failure
   const sentence = known === undefined ? text : `${known} (status ${status})`
   const details = definedFields({ cause: new Error(serverText), hint: hintFor(status) })
-  if (!clientStatuses.has(status)) return inferenceError(code, sentence, details)
+  const isUnknownObject = isForwarded && status === 404 && namesObject(error)
+  if (!clientStatuses.has(status) && !isUnknownObject)
+    return inferenceError(code, sentence, details)
   const message = serverText === '' ? sentence : serverText
   const [param, ownCode] = [getPath(error, 'param'), getPath(error, 'code')]
   const defaultCode = code === 'unsupported' ? null : code
@@ -159,6 +170,14 @@ const statusMessage = (status: number): string => `the server behind this one an
 
 /** Statuses of errors that the client's request caused. The client gets the server's message. */
 const clientStatuses: ReadonlySet<number> = new Set([400, 413, 415, 422, 429, 501])
+
+/**
+ * Whether a 404 is about something that the client named, such as an earlier response. Otherwise,
+ * the server lacks the path or the model, which tutti has named.
+ */
+const namesObject = (error: unknown): boolean =>
+  getPath(error, 'type') === 'invalid_request_error' &&
+  !['unknown_url', 'model_not_found'].includes(textOr(getPath(error, 'code'), ''))
 
 function hintFor(status: number): string | undefined {
   if (status === 401 || status === 403) return "check the engine's API key"

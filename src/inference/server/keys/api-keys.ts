@@ -97,6 +97,8 @@ const linePattern = /^([A-Za-z\d][\w.@-]{0,63})\s+([\x21-\x7e]+)((?:\s+[rt]pm=[1
 /** Parses the file. Errors quote no text of the file, because any part of it may be a key. */
 export function parseKeyFile(text: string): readonly KeyLine[] {
   const lines: KeyLine[] = []
+  const names = new Set<string>()
+  const keys = new Set<string>()
   for (const [at, raw] of text
     .replace(/^\ufeff/, '')
     .split('\n')
@@ -105,11 +107,13 @@ export function parseKeyFile(text: string): readonly KeyLine[] {
     if (line === '' || line.startsWith('#')) continue
     const [, name, key, rest = ''] = linePattern.exec(line) ?? []
     if (name === undefined || key === undefined) {
-      throw lineError(at, 'expected a name, a key and, where wanted, rpm=N and tpm=N')
+      throw lineError(at, 'expected a name, a key, and optionally rpm=N and tpm=N')
     }
     const limits = { requests: readLimit('rpm', rest, at), tokens: readLimit('tpm', rest, at) }
-    if (lines.some((one) => one.name === name)) throw lineError(at, 'the name is used twice')
-    if (lines.some((one) => one.key === key)) throw lineError(at, 'the key is used twice')
+    if (names.has(name)) throw lineError(at, 'the name is used twice')
+    if (keys.has(key)) throw lineError(at, 'the key is used twice')
+    names.add(name)
+    keys.add(key)
     lines.push({ name, key, limits })
   }
   if (lines.length === 0) throw new ValueError('it has no keys')

@@ -101,8 +101,10 @@ function limitError(
   waitMs: number,
 ): HttpError {
   const seconds = Math.max(1, Math.ceil(waitMs / 1000))
-  const limits = exhausted.map(({ unit, limit }) => `${limit} ${unit}`).join(' and ')
-  const message = `The limit of this API key is used up: ${limits} a minute.`
+  const texts = exhausted.map(({ unit, limit }) => {
+    return `${limit} ${limit === 1 ? unit.slice(0, -1) : unit}`
+  })
+  const message = `The limit of this API key is used up: ${texts.join(' and ')} per minute.`
   return new HttpError(429, `${message} Try again in ${seconds} s.`, {
     code: 'rate_limit_exceeded',
     headers: ['retry-after', String(seconds), ...states.flatMap(toHeaders)],
@@ -120,7 +122,7 @@ interface Entry {
 class MinuteSum {
   readonly #entries = new Fifo<Entry>()
   #total = 0
-  #lastMs = 0
+  #lastAddedMs = 0
 
   total(nowMs: number): number {
     for (;;) {
@@ -136,7 +138,7 @@ class MinuteSum {
     const entry = { atMs: nowMs, amount }
     if (amount === 0) return entry
     this.#total += amount
-    this.#lastMs = nowMs
+    this.#lastAddedMs = nowMs
     this.#entries.push(entry)
     return entry
   }
@@ -146,9 +148,9 @@ class MinuteSum {
     entry.amount = 0
   }
 
-  /** The time until the sum is 0. Too long if the last amount was taken back. */
+  /** The time until the sum is 0, or longer if the last amount was taken back. */
   resetMs(nowMs: number): number {
-    return this.total(nowMs) === 0 ? 0 : this.#lastMs + minuteMs - nowMs
+    return this.total(nowMs) === 0 ? 0 : this.#lastAddedMs + minuteMs - nowMs
   }
 
   /** The time until the sum is at most `max`, if nothing is added. */

@@ -83,7 +83,7 @@ export function createResponseRoutes({
 }: CompanionContext): readonly DocumentedRoute[] {
   const path = `${responses.path}/*`
   const expectId = (id: string): string => {
-    if (id.includes('/')) throw unknownPathError(`${responses.path}/${id}`, false)
+    if (id.includes('/')) throw unknownPathError(`${responses.path}/${id}`)
     return id
   }
   return [

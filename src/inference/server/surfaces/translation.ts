@@ -31,15 +31,15 @@ export interface Translation {
   readonly names: Readonly<Record<string, string>>
   /** Whether, or how much, the model should reason. Models without a choice ignore it. */
   readonly thinking?: boolean | string | undefined
-  /** Whether the answer continues a last message of the assistant. Default `false`. */
+  /** Whether the answer continues the last message if it is the assistant's. Default `false`. */
   readonly continuesAnswer?: boolean
 }
 
 const continuedField = 'continue_final_message'
 
 /**
- * Returns the fields that make the answer continue a last message of the assistant. Engines that do
- * not support these fields begin a new message.
+ * Returns the fields that make the answer continue the last message if it is the assistant's.
+ * Engines that do not support these fields begin a new message.
  */
 function toContinuedFields(
   { messages, continuesAnswer = false }: Translation,

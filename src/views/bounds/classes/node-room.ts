@@ -77,13 +77,13 @@ export class RequestRoom {
     this.#lastWait = wait
   }
 
-  /** The place of the request's first task among all waiting tasks; `Infinity` if none waits. */
-  firstPlace(places: Uint32Array): number {
-    while (places[this.#firstWait] === 0) {
+  /** The queue position of the request's first waiting task; `Infinity` if none waits. */
+  firstQueuePosition(positions: Uint32Array): number {
+    while (positions[this.#firstWait] === 0) {
       const isLast = this.#firstWait === this.#lastWait
       this.#firstWait = isLast ? -1 : (this.#nextWaits[this.#firstWait] ?? -1)
     }
-    return places[this.#firstWait] ?? Infinity
+    return positions[this.#firstWait] ?? Infinity
   }
 
   /** Adds a node with these free resources, or removes it if `sign` is -1. */
@@ -120,7 +120,7 @@ export const unknownRequest = new RequestRoom(oneCore, -1, new Uint32Array(0))
 /** The free resources of a node. The node is not present until it joins. */
 export class NodeRoom {
   readonly #freeAmounts: Vector
-  readonly #backendRequests: readonly (readonly [SlotRequest, RequestRoom])[]
+  readonly #requestRooms: readonly (readonly [SlotRequest, RequestRoom])[]
   /** The requests whose labels this node has. */
   #labelled: readonly RequestRoom[] = []
   /** The requests for labels that this node does not have. */
@@ -131,7 +131,7 @@ export class NodeRoom {
   constructor(node: SlotNode, requests: readonly SlotRequest[], rooms: readonly RequestRoom[]) {
     this.size = node.earlier[0] ?? node
     this.#freeAmounts = toVector(toNodeAmounts(this.size, unlimited))
-    this.#backendRequests = rooms.flatMap((room) => {
+    this.#requestRooms = rooms.flatMap((room) => {
       const request = requests[room.number]
       return request?.backend === node.backend ? [[request, room] as const] : []
     })
@@ -162,7 +162,7 @@ export class NodeRoom {
 
   #sortRequests(): void {
     const roomsWith = (isLabelled: boolean): RequestRoom[] =>
-      this.#backendRequests.flatMap(([request, room]) =>
+      this.#requestRooms.flatMap(([request, room]) =>
         hasLabels(this.size, request) === isLabelled ? [room] : [],
       )
     this.#labelled = roomsWith(true)

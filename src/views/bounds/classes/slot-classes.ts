@@ -3,7 +3,7 @@
  * are sorted by time, so that the order of events in the file does not matter.
  */
 
-import { heldResources, type IdleReason, type NodeSize, type SizeSpan } from '../slots.ts'
+import { heldResources, type IdleReason, type NodeSize, type CapacityPeriod } from '../slots.ts'
 import {
   createSlotSeconds,
   type SlotResource,
@@ -46,11 +46,11 @@ class SlotSweep {
   readonly #requests: readonly RequestRoom[]
   readonly #nodes: readonly NodeRoom[]
   readonly #waits: SlotActivity['waits']
-  /** The places of the waiting tasks in the queue, from 1; 0 for waits that have ended. */
-  readonly #places: Uint32Array
-  #lastPlace = 0
+  /** The position of each waiting task in the queue, from 1; 0 for a wait that has ended. */
+  readonly #queuePositions: Uint32Array
+  #lastQueuePosition = 0
   readonly #sums: SlotSeconds
-  readonly #spans: SizeSpan[] = []
+  readonly #capacityPeriods: CapacityPeriod[] = []
   readonly #busyAmounts = createVector()
   readonly #heldAmounts = createVector()
   /** The cores of functions that are running in the program itself. */
@@ -77,7 +77,7 @@ class SlotSweep {
     this.#requests = requests.map((request, number) => new RequestRoom(request, number, nextWaits))
     this.#nodes = nodes.map((node) => new NodeRoom(node, requests, this.#requests))
     this.#waits = waits
-    this.#places = new Uint32Array(waits.from.length)
+    this.#queuePositions = new Uint32Array(waits.from.length)
     this.#capacity = totalSize(this.#nodes)
     this.#sizedAt = from
     this.#sums = sums
@@ -87,14 +87,14 @@ class SlotSweep {
 
   result(): SlotUse {
     this.#updateCapacity()
-    this.#endSizeSpan()
+    this.#endCapacityPeriod()
     const overhead = this.#gaps.usualSlotSeconds()
     this.#sums.taskOverhead += overhead
     // Rounding could give a negative number.
     this.#sums.heldBack = Math.max(0, this.#sums.heldBack - overhead)
     const none = { seconds: 0, capacity: toAmounts(this.#capacity) }
     return {
-      sizes: this.#spans.length === 0 ? [none] : this.#spans,
+      sizes: this.#capacityPeriods.length === 0 ? [none] : this.#capacityPeriods,
       held: toAmounts(this.#heldAmounts),
       closureSeconds: this.#closureSeconds,
       fullSeconds: this.#fullSeconds,
@@ -112,13 +112,13 @@ class SlotSweep {
   }
 
   wait(at: number): void {
-    this.#places[at] = ++this.#lastPlace
+    this.#queuePositions[at] = ++this.#lastQueuePosition
     this.#requests[this.#waits.request[at] ?? 0]?.enqueue(at)
     this.#changeReady(at, 1)
   }
 
   endWait(at: number): void {
-    this.#places[at] = 0
+    this.#queuePositions[at] = 0
     this.#changeReady(at, -1)
   }
 
@@ -152,7 +152,7 @@ class SlotSweep {
   resize(node: number, size: NodeSize): void {
     const found = this.#nodes[node]
     if (found === undefined) return
-    this.#endSizeSpan()
+    this.#endCapacityPeriod()
     if (found.isPresent) this.#presentCores += size.cores - found.size.cores
     found.resize(size)
     this.#isResized = true
@@ -167,9 +167,9 @@ class SlotSweep {
     this.#isResized = false
   }
 
-  #endSizeSpan(): void {
+  #endCapacityPeriod(): void {
     const seconds = this.#now - this.#sizedAt
-    if (seconds > 0) this.#spans.push({ seconds, capacity: toAmounts(this.#capacity) })
+    if (seconds > 0) this.#capacityPeriods.push({ seconds, capacity: toAmounts(this.#capacity) })
     this.#sizedAt = this.#now
   }
 
@@ -213,8 +213,7 @@ class SlotSweep {
     const { heldBack, nameLimit, startingWorkers, [reason]: last } = this.#lastSpan
     // Counts the time span once, even if several requests add the same reason.
     if (last === this.#span) return
-    // While tasks that fit are held back, more of a missing resource would not help, so the reason
-    // does not count.
+    // While tasks that fit are held back, more of a missing resource would not help.
     const isHeldBack = Math.max(heldBack, nameLimit, startingWorkers) === this.#span
     if (isHeldBack && missingReasons.has(reason)) return
     this.#lastSpan[reason] = this.#span
@@ -222,7 +221,9 @@ class SlotSweep {
   }
 
   #isBefore(room: RequestRoom, other: RequestRoom): boolean {
-    return room.firstPlace(this.#places) < other.firstPlace(this.#places)
+    return (
+      room.firstQueuePosition(this.#queuePositions) < other.firstQueuePosition(this.#queuePositions)
+    )
   }
 
   /** Whether a ready task (ahead of `before`, if given) waits only for slots in use. */

@@ -124,6 +124,28 @@ describe('paths that are passed on', () => {
     })
   })
 
+  it('a 404 about an earlier response has the words of the server', async () => {
+    const missing = {
+      message: "Previous response 'resp_1' not found.",
+      type: 'invalid_request_error',
+      param: 'previous_response_id',
+      code: 'previous_response_not_found',
+    }
+    const unknown = { ...missing, message: 'No such address.', code: 'unknown_url' }
+    const others = {
+      '/v1/responses': refuse(404, { error: missing }),
+      '/v1/rerank': refuse(404, { error: unknown }),
+    }
+    const { endpoint } = await openPassing({}, { others })
+    const body = { input: 'a', previous_response_id: 'resp_1' }
+    const refused = await post(`${endpoint}/v1/responses`, body)
+    expect([refused.status, refused.json.error]).toEqual([404, missing])
+    expect((await post(`${endpoint}/v1/rerank`, { query: 'a' })).json.error).toMatchObject({
+      message: 'The server behind this one has nothing at this address.',
+      code: 'unknown_url',
+    })
+  })
+
   it('streams arrive as they are sent, and end when the client leaves', async () => {
     const { promise: goOn, resolve: proceed } = Promise.withResolvers<void>()
     const others: Record<string, Step> = {

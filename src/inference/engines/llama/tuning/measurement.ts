@@ -39,6 +39,8 @@ export interface MeasurementOptions {
 export const probeSize = { sequences: manyAnswers, contextLength: 256, batchSize: 512 } as const
 
 const maxMs = 2000
+/** How much longer than expected a pass may take, because other programs use the cores too. */
+const maxDelay = 1.5
 /** After this time, a measurement is not repeated. */
 const maxRepeatMs = 100
 /** The positions at which the tokens of short answers and a message of a chat are measured. */
@@ -150,7 +152,7 @@ class TimedPasses {
   }
 
   /**
-   * Runs passes whose times do not count, because the first passes of a context take longer.
+   * Runs passes and discards their times, because the first passes of a context take longer.
    */
   async begin(probe: Probe, threads: number): Promise<void> {
     this.#probe = probe
@@ -197,7 +199,7 @@ class TimedPasses {
     const { clock, cpuMs, vocabularySize } = this.#options
     const tokens = sequences * length
     const beganMs = clock.monotonicMs()
-    const isLate = beganMs + tokens * this.#expectedCost() > this.#deadlineMs
+    const isLate = beganMs + tokens * this.#expectedCost() * maxDelay > this.#deadlineMs
     if (isLate || this.#isBehind) return null
     const parts = Array.from({ length: sequences }, (_, sequence) => ({
       sequence,

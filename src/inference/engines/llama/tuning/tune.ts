@@ -12,7 +12,7 @@ import {
 
 export interface TuneOptions {
   readonly key: TuningKey
-  /** The folder of measurements. */
+  /** The folder in which measurements are stored. */
   readonly folder: string
   /** Whether new measurements are remembered. Called when they are complete. */
   readonly isKept: () => boolean

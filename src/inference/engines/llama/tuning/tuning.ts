@@ -27,7 +27,7 @@ export interface Measurements {
 
 export const nothingMeasured: Measurements = { threads: [], attention: null, prompts: [] }
 
-/** From this number of prompt tokens on, a text is long: half of what a plain pass computes. */
+/** The minimum number of tokens of a long prompt: half of the tokens that a plain pass computes. */
 export const longText = 128
 
 /** What the user has fixed; the rest is chosen. */
