@@ -256,7 +256,7 @@ class Simulation {
     return agent === null ? (this.#driver?.connection ?? null) : this.#agentAt(agent).connection
   }
 
-  #agentAt(index: number): SimulatedAgent {
+  #agentAt(index: number): SimulatedAgent | MachineAgent {
     const agent = this.#agents[index % this.#agents.length]
     if (agent === undefined) throw new Error('there is no agent')
     return agent

@@ -1,4 +1,4 @@
-import type { DriverJob } from '../../../src/cluster/protocol/driver/remote-agent.ts'
+import { type DriverJob, RemoteAgent } from '../../../src/cluster/protocol/driver/remote-agent.ts'
 import { expect, it } from 'vitest'
 import { DriverJobs } from '../../../src/cluster/protocol/driver/driver-jobs.ts'
 import { ClockOffset } from '../../../src/cluster/protocol/driver/clock-offset.ts'
@@ -7,8 +7,26 @@ import { TaskProgress } from '../../../src/events/library-events.ts'
 import type { Moment } from '../../../src/tasks/lifecycle.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
-import { remoteAgentOf } from '../driver/links.ts'
+import { noRules } from '../../../src/cluster/wire/agent-rules.ts'
 import { readMoment } from '../../../src/foundation/clock.ts'
+
+/** An agent with one core. */
+function remoteAgentOf(name: string, offset = new ClockOffset()): RemoteAgent {
+  const announcement = {
+    kind: 'announcement',
+    name,
+    start: 1,
+    host: name,
+    pid: 1,
+    version: '0.0.0',
+    state: 'ready',
+    facts: { cores: 1, gpus: 0, memoryMb: 1000, labels: {} },
+    ...noRules,
+    sessions: 1,
+    refusedMessages: 0,
+  } as const
+  return new RemoteAgent({ announcement, offset, lastHeardMs: 0 }, () => {})
+}
 
 it('an event of a task lies between its start and its end when the offset changes', async () => {
   const clock = new ManualClock(0)

@@ -16,7 +16,6 @@ import { decode } from '../../../src/cluster/wire/codec.ts'
 import { encodeJobs, encodeLargeJob, payloadLimit } from '../../../src/cluster/wire/job-batches.ts'
 import type {
   AgentReport,
-  Announcement,
   Attached,
   DriverMessage,
   Message,
