@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, it, type Mock, onTestFinished, vi } from 'vitest'
+import { expect, it, onTestFinished, vi } from 'vitest'
 import { AgentSession } from '../../src/cluster/io/agent/agent-session.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
@@ -34,11 +34,11 @@ async function startTwoSessions() {
 
 /** Makes a method of the agent's part of the session "failing" throw. */
 function failIn(method: 'tick' | 'reconnected' | 'drain'): void {
-  const real = AgentSession.prototype[method] as (...args: unknown[]) => unknown
-  const spy = vi.spyOn(AgentSession.prototype, method) as Mock<(...args: unknown[]) => unknown>
+  const real = AgentSession.prototype[method]
+  const spy = vi.spyOn(AgentSession.prototype, method)
   onTestFinished(() => spy.mockRestore())
-  spy.mockImplementation(function fail(this: AgentSession, ...args: unknown[]) {
-    if (this.id !== 'failing/cluster') return real.apply(this, args)
+  spy.mockImplementation(function fail(this: AgentSession) {
+    if (this.id !== 'failing/cluster') return real.apply(this)
     throw new Error('unexpected')
   })
 }

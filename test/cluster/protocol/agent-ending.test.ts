@@ -3,7 +3,7 @@ import { toEventNotice } from '../../../src/backends/backend.ts'
 import { decode } from '../../../src/cluster/wire/codec.ts'
 import type { ResultsMessage } from '../../../src/cluster/wire/messages.ts'
 import { TaskProgress } from '../../../src/events/library-events.ts'
-import { AgentUnderTest, endedIn } from './agent-under-test.ts'
+import { AgentUnderTest, endedIn, given } from './agent-under-test.ts'
 
 /** An agent that ends a session with a running and a waiting job. */
 function endingAgent(keepsResults: boolean): AgentUnderTest {
@@ -14,7 +14,7 @@ function endingAgent(keepsResults: boolean): AgentUnderTest {
   agent.takeSent()
   agent.tell({ kind: 'end', reason: 'the end', keepsResults })
   expect(agent.take('release')).toEqual([{ kind: 'release', reason: 'the end' }])
-  agent.tell({ kind: 'report', job: running!, report: { kind: 'cancel', reason: 'the end' } })
+  agent.tell({ kind: 'report', job: given(running), report: { kind: 'cancel', reason: 'the end' } })
   agent.tell({ kind: 'released' })
   return agent
 }
@@ -41,7 +41,7 @@ it('an abandoned session stores the events that no driver has acknowledged', () 
   agent.takeSent()
   const fields = { fraction: 0.5, text: null }
   agent.tell({ kind: 'notice', notice: toEventNotice(TaskProgress, fields, { taskId: 'teller' }) })
-  agent.end(job!)
+  agent.end(given(job))
   agent.store()
   agent.tell({ kind: 'end', reason: 'the end', keepsResults: true })
   agent.tell({ kind: 'released' })
@@ -52,7 +52,7 @@ it('an abandoned session stores the events that no driver has acknowledged', () 
   agent.beat()
   agent.tick()
   const [events] = agent.take('append')
-  const { reports } = decode(events!.payload) as ResultsMessage
+  const { reports } = decode(given(events).payload) as ResultsMessage
   expect(reports).toMatchObject([{ events: [{ taskId: 'teller' }] }])
   agent.tell({ kind: 'appended', number: 2, connection: 1 })
   expect(agent.take('done')).toHaveLength(1)
@@ -63,7 +63,7 @@ it('events that the driver acknowledges are not stored', () => {
   agent.attach()
   agent.send(['teller'])
   const fields = { fraction: 0.5, text: null }
-  agent.tell({ kind: 'notice', notice: toEventNotice(TaskProgress, fields, { taskId: null! }) })
+  agent.tell({ kind: 'notice', notice: toEventNotice(TaskProgress, fields, {}) })
   agent.pass(0)
   agent.tell({ kind: 'end', reason: 'the end', keepsResults: true })
   agent.tell({ kind: 'released' })
@@ -88,7 +88,7 @@ it('a leaving agent waits for the stream for `ownerTtlSeconds` without progress'
   agent.tell({ kind: 'limit-wait' })
   const [first] = agent.take('append')
   for (let ticks = 0; ticks < 100; ticks++) agent.tick()
-  agent.tell({ kind: 'appended', number: first!.number, connection: 1 })
+  agent.tell({ kind: 'appended', number: given(first).number, connection: 1 })
   for (let ticks = 0; ticks < 119; ticks++) agent.tick()
   agent.tell({ kind: 'stream-checked', isGone: false })
   expect(agent.take('done')).toEqual([])

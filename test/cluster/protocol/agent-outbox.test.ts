@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { decode } from '../../../src/cluster/wire/codec.ts'
 import type { ResultsMessage, WireResult } from '../../../src/cluster/wire/messages.ts'
-import { AgentUnderTest, endedIn, use } from './agent-under-test.ts'
+import { AgentUnderTest, endedIn, given, use } from './agent-under-test.ts'
 
 function attachedAgent(): AgentUnderTest {
   const agent = new AgentUnderTest()
@@ -50,7 +50,7 @@ describe('results on their way to the driver', () => {
     agent.runToEnd('a', 5)
     const [sent] = agent.takeSent()
     expect(sent).toMatchObject({ kind: 'append', number: 1, header: { scope: 1, number: 1 } })
-    const message = decode(sent!.payload) as ResultsMessage
+    const message = decode(given(sent).payload) as ResultsMessage
     expect(message).toMatchObject({ agent: 'first', use, number: 1, driverStart: 10, ahead: 2 })
   })
 
@@ -104,7 +104,7 @@ describe('results on their way to the driver', () => {
     const [job] = agent.run('a')
     agent.takeSent()
     agent.pass(2001)
-    agent.end(job!)
+    agent.end(given(job))
     // The driver may be there, so it gets the result.
     const sent = agent.takeSent().filter((one) => endedIn(one).length > 0)
     expect(sent.map(({ kind }) => kind)).toEqual(['send'])
@@ -167,16 +167,16 @@ describe('large results', () => {
     const [put] = agent.take('put')
     expect(put?.objects).toMatchObject([{ prefix: 'large/1/value' }])
     expect(agent.attach().held).toMatchObject([{ uid: 'large', beganMs: 1000 }])
-    agent.tell({ kind: 'put', id: put!.id, names: ['object'] })
+    agent.tell({ kind: 'put', id: given(put).id, names: ['object'] })
     const [sent] = agent.takeSent()
-    const { ends } = decode(sent!.payload) as ResultsMessage
+    const { ends } = decode(given(sent).payload) as ResultsMessage
     expect(ends).toMatchObject([
       { uid: 'large', driverStart: 10, outcome: { kind: 'complete-large', object: 'object' } },
     ])
     agent.receive({ kind: 'restore', number: 1 })
     const [again] = agent.take('put')
     expect(again?.objects).toEqual(put?.objects)
-    agent.tell({ kind: 'put', id: again!.id, names: ['object'] })
+    agent.tell({ kind: 'put', id: given(again).id, names: ['object'] })
     expect(agent.takeSent()).toEqual([])
   })
 
@@ -185,9 +185,9 @@ describe('large results', () => {
     agent.limitBytes = 2000
     agent.runToEnd('large', 'x'.repeat(3000))
     const [put] = agent.take('put')
-    agent.tell({ kind: 'unputable', id: put!.id, error: new Error('too small') })
+    agent.tell({ kind: 'unputable', id: given(put).id, error: new Error('too small') })
     const [sent] = agent.takeSent()
-    const { ends } = decode(sent!.payload) as ResultsMessage
+    const { ends } = decode(given(sent).payload) as ResultsMessage
     expect(ends).toMatchObject([{ outcome: { kind: 'fail', error: { message: 'too small' } } }])
   })
 
@@ -197,10 +197,10 @@ describe('large results', () => {
     agent.runToEnd('large', 'x'.repeat(3000))
     const [put] = agent.take('put')
     agent.receive({ kind: 'cancel', jobs: [['large', 1]], reason: 'enough' })
-    expect(agent.take('cancel-put')).toEqual([{ kind: 'cancel-put', id: put!.id }])
+    expect(agent.take('cancel-put')).toEqual([{ kind: 'cancel-put', id: given(put).id }])
     expect(agent.takeSent().flatMap(endedIn)).toEqual(['large'])
     // It was stored in the meantime.
-    agent.tell({ kind: 'put', id: put!.id, names: ['object'] })
+    agent.tell({ kind: 'put', id: given(put).id, names: ['object'] })
     expect(agent.take('delete')).toEqual([{ kind: 'delete', names: ['object'] }])
     expect(agent.takeSent()).toEqual([])
   })
@@ -212,10 +212,10 @@ describe('large results', () => {
       const [job] = agent.run(uid)
       const facts = { stdout: 'x'.repeat(3000), stderr: '' }
       const error = new Error(message)
-      agent.tell({ kind: 'report', job: job!, report: { kind: 'fail', error, facts } })
+      agent.tell({ kind: 'report', job: given(job), report: { kind: 'fail', error, facts } })
       const [put] = agent.take('put')
-      const parts = put!.objects.map(({ prefix }) => prefix.split('/')[2] ?? '')
-      agent.tell({ kind: 'put', id: put!.id, names: parts })
+      const parts = given(put).objects.map(({ prefix }) => prefix.split('/')[2] ?? '')
+      agent.tell({ kind: 'put', id: given(put).id, names: parts })
       return parts
     }
     expect(fail('a', 'short')).toEqual(['output'])

@@ -152,13 +152,13 @@ export class AgentUnderTest {
     return job
   }
 
-  end(job: HeldAttempt, value: unknown = undefined): void {
+  end(job: HeldAttempt, value?: unknown): void {
     const facts = { workerId: 'first/1' }
     this.tell({ kind: 'report', job, report: { kind: 'complete', value, facts } })
   }
 
   /** Runs a task from the beginning to the end. */
-  runToEnd(uid: string, value: unknown = undefined): void {
+  runToEnd(uid: string, value?: unknown): void {
     const [job] = this.run(uid)
     if (job !== undefined) this.end(job, value)
   }
@@ -209,4 +209,10 @@ export function endedIn({ payload }: Pick<Sent, 'payload'>): readonly string[] {
   const { kind, completions, ends } = decode(payload) as ResultsMessage
   if (kind !== 'ends') return []
   return [...unpackCompletions(completions), ...ends].map(({ uid }) => uid)
+}
+
+/** Something that the test has caused. */
+export function given<T>(value: T | undefined): T {
+  if (value === undefined) throw new Error('there is none')
+  return value
 }

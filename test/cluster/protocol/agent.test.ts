@@ -3,7 +3,7 @@ import { toEventNotice } from '../../../src/backends/backend.ts'
 import { decode } from '../../../src/cluster/wire/codec.ts'
 import type { AgentReport, Message, ResultsMessage } from '../../../src/cluster/wire/messages.ts'
 import { TaskProgress } from '../../../src/events/library-events.ts'
-import { AgentUnderTest, endedIn, use } from './agent-under-test.ts'
+import { AgentUnderTest, endedIn, given, use } from './agent-under-test.ts'
 
 function attachedAgent(): AgentUnderTest {
   const agent = new AgentUnderTest()
@@ -51,11 +51,11 @@ describe('jobs of a session on an agent', () => {
     )
     const notAllowed = { message: 'no', hint: 'ask' }
     const why = { kind: 'not-allowed', notAllowed } as const
-    agent.tell({ kind: 'unready', jobs: [forbidden!], why })
+    agent.tell({ kind: 'unready', jobs: [given(forbidden)], why })
     const lost = { kind: 'lost-bundle', digest: 'd' } as const
-    agent.tell({ kind: 'unready', jobs: [bundled!], why: lost })
+    agent.tell({ kind: 'unready', jobs: [given(bundled)], why: lost })
     const failed = { kind: 'failed', error: new Error('no folder') } as const
-    agent.tell({ kind: 'unready', jobs: [broken!], why: failed })
+    agent.tell({ kind: 'unready', jobs: [given(broken)], why: failed })
     agent.pass(0)
     const sent = agent.takeSent()
     const [report] = sent.map(({ payload }) => decode(payload) as AgentReport).slice(-1)
@@ -84,14 +84,14 @@ describe('jobs of a session on an agent', () => {
     agent.receive({ kind: 'cancel', jobs: [['canceled', 1]], reason: 'no need' })
     agent.run('model')
     const { spec } = agent.held('model')
-    agent.tell({ kind: 'spec', request: large!, spec })
-    agent.tell({ kind: 'spec', request: lost!, spec: null })
-    agent.tell({ kind: 'spec', request: canceled!, spec })
+    agent.tell({ kind: 'spec', request: given(large), spec })
+    agent.tell({ kind: 'spec', request: given(lost), spec: null })
+    agent.tell({ kind: 'spec', request: given(canceled), spec })
     expect(agent.held('large').isQueued).toBe(true)
     agent.pass(0)
     const sent = agent.takeSent()
     expect(sent.flatMap(endedIn)).toEqual(['canceled'])
-    const reports = sent.map(({ payload }) => decode(payload) as AgentReport)
+    const reports = sent.map(({ payload }) => decode(payload) as Partial<AgentReport>)
     expect(reports.flatMap(({ returned = [] }) => uidsOf(returned))).toEqual(['lost'])
   })
 
@@ -150,7 +150,7 @@ describe('jobs of a session on an agent', () => {
     expect(agent.held('a').attempt).toBe(2)
     expect(agent.machine.held.submittedCores).toBe(1)
     agent.takeSent()
-    agent.end(older!)
+    agent.end(given(older))
     agent.pass(100)
     expect(agent.machine.held.submittedCores).toBe(0)
     expect(agent.takeSent().flatMap(endedIn)).toEqual([])
@@ -174,7 +174,7 @@ describe('jobs of a session on an agent', () => {
     agent.send(['later'])
     agent.pass(0)
     expect(returnedBy(agent)).toEqual(['waiting', 'later'])
-    agent.end(running!)
+    agent.end(given(running))
     expect(agent.takeSent().flatMap(endedIn)).toEqual(['running'])
   })
 })
@@ -210,7 +210,7 @@ describe('a driver that attaches', () => {
     agent.takeSent()
     agent.end(running)
     const [sent] = agent.takeSent()
-    expect(decode(sent!.payload)).toMatchObject({
+    expect(decode(given(sent).payload)).toMatchObject({
       driverStart: 11,
       ends: [{ uid: 'running', driverStart: 10 }],
     })
@@ -280,7 +280,7 @@ describe('the link of an agent', () => {
     agent.receive(cancel, { skipped: 1 })
     expect(agent.held('a').isQueued).toBe(true)
     const [asked] = agent.takeSent()
-    expect(decode(asked!.payload)).toMatchObject({ kind: 'idle', isBroken: true })
+    expect(decode(given(asked).payload)).toMatchObject({ kind: 'idle', isBroken: true })
     agent.attach()
     agent.receive(cancel)
     expect(agent.machine.held.size).toBe(0)
@@ -363,7 +363,7 @@ describe('reports of an agent', () => {
     const [job] = agent.run('teller')
     agent.takeSent()
     agent.tell({ kind: 'notice', notice: progressOf('teller') })
-    agent.end(job!)
+    agent.end(given(job))
     const [report, ends] = agent.takeSent().map(({ payload }) => decode(payload))
     expect((report as AgentReport).starts).toMatchObject([{ uid: 'teller' }])
     expect((report as AgentReport).events).toMatchObject([{ taskId: 'teller' }])

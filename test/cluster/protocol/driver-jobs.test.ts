@@ -1,5 +1,6 @@
-import { type DriverJob, RemoteAgent } from '../../../src/cluster/protocol/driver/remote-agent.ts'
 import { expect, it } from 'vitest'
+import { type DriverJob, RemoteAgent } from '../../../src/cluster/protocol/driver/remote-agent.ts'
+import { noRules } from '../../../src/cluster/wire/agent-rules.ts'
 import { DriverJobs } from '../../../src/cluster/protocol/driver/driver-jobs.ts'
 import { ClockOffset } from '../../../src/cluster/protocol/driver/clock-offset.ts'
 import { toEndMoment } from '../../../src/cluster/protocol/driver/job-times.ts'
@@ -7,26 +8,30 @@ import { TaskProgress } from '../../../src/events/library-events.ts'
 import type { Moment } from '../../../src/tasks/lifecycle.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { jobOf } from '../../backends/local/fake-executor.ts'
-import { noRules } from '../../../src/cluster/wire/agent-rules.ts'
 import { readMoment } from '../../../src/foundation/clock.ts'
 
-/** An agent with one core. */
-function remoteAgentOf(name: string, offset = new ClockOffset()): RemoteAgent {
-  const announcement = {
-    kind: 'announcement',
-    name,
-    start: 1,
-    host: name,
-    pid: 1,
-    version: '0.0.0',
-    state: 'ready',
-    facts: { cores: 1, gpus: 0, memoryMb: 1000, labels: {} },
-    ...noRules,
-    sessions: 1,
-    refusedMessages: 0,
-  } as const
-  return new RemoteAgent({ announcement, offset, lastHeardMs: 0 }, () => {})
-}
+/** An agent "first" with one core. */
+const createAgent = (offset = new ClockOffset()): RemoteAgent =>
+  new RemoteAgent(
+    {
+      announcement: {
+        kind: 'announcement',
+        name: 'first',
+        start: 1,
+        host: 'first',
+        pid: 1,
+        version: '0.0.0',
+        state: 'ready',
+        facts: { cores: 1, gpus: 0, memoryMb: 1000, labels: {} },
+        ...noRules,
+        sessions: 1,
+        refusedMessages: 0,
+      },
+      offset,
+      lastHeardMs: 0,
+    },
+    () => {},
+  )
 
 it('an event of a task lies between its start and its end when the offset changes', async () => {
   const clock = new ManualClock(0)
@@ -45,7 +50,7 @@ it('an event of a task lies between its start and its end when the offset change
   )
   const offset = new ClockOffset()
   offset.add(0, 20, 20, 40)
-  const agent = remoteAgentOf('first', offset)
+  const agent = createAgent(offset)
   jobs.placement.addNode('first', agent.announcement.facts, {
     ...agent.announcement.facts,
     ahead: 0,
@@ -78,7 +83,7 @@ it('events of a task keep their order when its clocks are read at different mome
     },
     () => readMoment(clock),
   )
-  const agent = remoteAgentOf('first')
+  const agent = createAgent()
   const one = jobs.add(jobOf('told'), 0)
   jobs.assign(one, agent, 0)
   await clock.advance(1000)
@@ -101,7 +106,7 @@ it('an attempt counts as begun after three lost nodes that could run it at once'
   const jobs = new DriverJobs({ report() {}, notice() {} }, () => readMoment(new ManualClock(0)))
   const lose = (...held: DriverJob[]): string[] => {
     // With one core: the jobs behind the first one have not started.
-    const agent = remoteAgentOf('first')
+    const agent = createAgent()
     for (const one of held) jobs.assign(one, agent, 0)
     const counted = jobs.divideLost(agent).begun
     for (const one of held) agent.jobs.delete(one)

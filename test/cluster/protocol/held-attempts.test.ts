@@ -87,7 +87,7 @@ describe('the attempts that an agent holds', () => {
   })
 
   it('held attempts: extra ones are handed back if the driver needs them elsewhere', () => {
-    let nowMs = 1000
+    const nowMs = 1000
     const held = new HeldAttempts(nowMs)
     const enqueue = (uid: string, priority: number): void => {
       const one = new HeldAttempt(
