@@ -203,6 +203,7 @@ it('a session that finds the store of the broker full waits for room, and is tol
   expect(await throttled.promise).toBe('the store of the broker is full: insufficient resources')
   const names = await storedNames(server.url)
   const closed = new Session(backends.slice(0, 1))
+  await closed.startTelemetry()
   await closed.submitTasks([new ComputeTask({ function: echo, args: ['never'] })])
   await eventually(async () => expect(await storedNames(server.url)).not.toEqual(names))
   await closed.close()
