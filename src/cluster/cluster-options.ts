@@ -85,29 +85,11 @@ export interface ResolvedClusterOptions extends Required<
   readonly largestNode: NodeFacts | null
 }
 
-export const brokerKeys = [
-  'servers',
-  'token',
-  'tokenFile',
-  'tls',
-  'credentials',
-  'user',
-  'passwordFile',
-  'plaintext',
-]
-const knownKeys = [
-  ...brokerKeys,
-  'name',
-  'modules',
-  'agentTimeoutSeconds',
-  'lossSeconds',
-  'ownerTtlSeconds',
-  'resultTtlSeconds',
-  'largestNode',
-  'sampling',
-  'clock',
-  'log',
-]
+const loginKeys = ['token', 'tokenFile', 'credentials', 'user', 'passwordFile']
+export const brokerKeys = ['servers', ...loginKeys, 'tls', 'plaintext']
+const timeKeys = ['agentTimeoutSeconds', 'lossSeconds', 'ownerTtlSeconds', 'resultTtlSeconds']
+const ownKeys = ['name', 'modules', 'largestNode', 'sampling', 'clock', 'log']
+const knownKeys = [...brokerKeys, ...timeKeys, ...ownKeys]
 
 export function resolveClusterOptions(options: ClusterBackendOptions): ResolvedClusterOptions {
   expectKnownKeys('ClusterBackend', expectObject('options', options), knownKeys)

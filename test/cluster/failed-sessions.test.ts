@@ -2,6 +2,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it, onTestFinished, vi } from 'vitest'
 import { AgentSession } from '../../src/cluster/io/agent/agent-session.ts'
+import type { AgentStimulus } from '../../src/cluster/protocol/agent/agent-stimuli.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { eventually } from '../eventually.ts'
@@ -32,13 +33,15 @@ async function startTwoSessions() {
   return { agent, failing, held, letGo, link, warnings }
 }
 
-/** Makes a method of the agent's part of the session "failing" throw. */
-function failIn(method: 'tick' | 'reconnected' | 'drain'): void {
-  const real = AgentSession.prototype[method]
-  const spy = vi.spyOn(AgentSession.prototype, method)
+/** Makes the agent's part of the session "failing" throw when this happens. */
+function failIn(kind: AgentStimulus['kind']): void {
+  const { tell } = AgentSession.prototype
+  const spy = vi.spyOn(AgentSession.prototype, 'tell')
   onTestFinished(() => spy.mockRestore())
-  spy.mockImplementation(function fail(this: AgentSession) {
-    if (this.id !== 'failing/cluster') return real.apply(this)
+  spy.mockImplementation(function fail(this: AgentSession, stimulus) {
+    const isUp = stimulus.kind !== 'link' || stimulus.isUp
+    const mustFail = this.id === 'failing/cluster' && stimulus.kind === kind && isUp
+    if (!mustFail) return tell.call(this, stimulus)
     throw new Error('unexpected')
   })
 }
@@ -74,7 +77,7 @@ it('row 119: an unexpected error while an agent drains ends the session alone', 
 
 it('row 119: an unexpected error after a reconnect ends the session alone', async () => {
   const { held, letGo, link, warnings } = await startTwoSessions()
-  failIn('reconnected')
+  failIn('link')
   link.cut()
   link.mend()
   await eventually(() => expect(warnings).toContainEqual(failed))

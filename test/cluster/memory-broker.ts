@@ -12,7 +12,6 @@ type Listener = (message: BrokerMessage) => void
 export class MemoryBroker implements Broker {
   readonly url = 'memory'
   readonly isConnected = true
-  readonly serverId = 'memory'
   readonly maxPayload = 1_048_576
   readonly #listeners = new Map<string, Set<Listener>>()
 

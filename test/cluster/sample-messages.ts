@@ -82,8 +82,6 @@ const ended = {
   atMs: 1,
   workerId: 'first/1',
   facts: attemptFacts,
-  outputObject: 'output',
-  errorObject: 'error',
 } as const
 const announcement = {
   kind: 'announcement',
@@ -197,7 +195,7 @@ export const agentMessages = [
     ends: [
       { ...ended, outcome: { kind: 'cancel', reason: 'canceled' } },
       { ...ended, outcome: { kind: 'fail', error, isThrown: true } },
-      { ...ended, outcome: { kind: 'complete-large', object: 'value' } },
+      { ...ended, outcome: { kind: 'stored', object: 'value', of: 'complete' } },
     ],
     reports: [{ starts: [start], events: [event] }],
   },
@@ -218,7 +216,6 @@ const optionalFields = [
   /\.resources\.(?:ranksPerNode|seconds)$/,
   /\.options\.(?:priority|timeoutSeconds|resources)$/,
   /\.spec\.(?:isFollowed|captureStdio\.std(?:out|err)|env\.LANG)$/,
-  /\.(?:outputObject|errorObject)$/,
   /\.ends\.facts\.\w+$/,
   /\.error\.(?:lineage|cause|errors|errorFields(?:\.inner)?)$/,
 ]

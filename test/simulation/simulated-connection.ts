@@ -58,13 +58,11 @@ export class SimulatedConnection implements Broker {
   #link = 1
   #isClosed = false
   isConnected = true
-  serverId: string
 
   constructor(options: ConnectionOptions) {
     const { server, maxPayload } = options
     this.#options = options
     this.maxPayload = maxPayload
-    this.serverId = server.serverId
     this.store = this.#createStore()
     server.connections.add(this)
   }
@@ -198,7 +196,6 @@ export class SimulatedConnection implements Broker {
       if (this.#isClosed) return
       if (!server.isUp) return this.#reconnectLater()
       server.connections.add(this)
-      this.serverId = server.serverId
       for (const direction of Object.values(this.#directions)) {
         direction.lastArrivalMs = 0
         direction.stalledUntilMs = 0
@@ -281,7 +278,7 @@ export class SimulatedConnection implements Broker {
     const { server } = this.#options
     return {
       openStream: (name, settings) => this.#call(() => server.openStream(name, settings)),
-      findStream: (name, subject) => this.#call(() => server.findStream(name, subject)),
+      findStream: (name) => this.#call(() => server.findStream(name)),
       listStreams: (prefix) => this.#call(() => server.listStreams(prefix)),
       append: (subject, data, timeoutMs) =>
         this.#call(() => server.append(subject, data), timeoutMs),

@@ -43,13 +43,8 @@ export class SimulatedNats {
   capacityBytes = Infinity
   #streams = new Map<string, Stream>()
   #backup = new Map<string, Stream>()
-  #starts = 1
   #created = 0
   isUp = true
-
-  get serverId(): string {
-    return `server-${this.#starts}`
-  }
 
   get streamNames(): readonly string[] {
     return [...this.#streams.keys()]
@@ -62,7 +57,6 @@ export class SimulatedNats {
 
   restart(kind: RestartKind): void {
     if (kind !== 'kept') this.#streams = kind === 'lost' ? new Map() : copyStreams(this.#backup)
-    this.#starts++
     this.isUp = true
   }
 
@@ -109,18 +103,18 @@ export class SimulatedNats {
     const known = this.#streams.get(name)
     if (known !== undefined) {
       known.subjects = [...new Set([...known.subjects, ...settings.subjects])]
-      return { isCreated: false, label: known.label }
+      return { isCreated: false, label: known.label, created: known.created }
     }
     const created = `${++this.#created}`
     this.#streams.set(name, { ...settings, name, created, messages: [], last: 0 })
-    return { isCreated: true, label: settings.label }
+    return { isCreated: true, label: settings.label, created }
   }
 
-  findStream(name: string, subject: string) {
+  findStream(name: string) {
     const stream = this.#streams.get(name)
     if (stream === undefined) return null
     const { created, label } = stream
-    return { created, label, messages: messagesOf(stream, subject).length }
+    return { created, label }
   }
 
   listStreams(prefix: string) {

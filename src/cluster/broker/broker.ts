@@ -14,8 +14,6 @@ export interface Broker {
   /** The URL of the server, without credentials. */
   readonly url: string
   readonly isConnected: boolean
-  /** The id of the connected server. A restarted server has another id. */
-  readonly serverId: string
   /** The maximum size of a message, in bytes. */
   readonly maxPayload: number
   readonly store: BrokerStore
@@ -60,17 +58,14 @@ export interface StreamSettings {
   readonly label: string
 }
 
-export interface OpenedStream {
-  readonly isCreated: boolean
-  readonly label: string
-}
-
-/** The state of a stream, and how many messages of one subject it has. */
 export interface StreamState {
   /** When the stream was created. Distinguishes it from a later stream of the same name. */
   readonly created: string
   readonly label: string
-  readonly messages: number
+}
+
+export interface OpenedStream extends StreamState {
+  readonly isCreated: boolean
 }
 
 /** How far a stream has been read. */
@@ -83,7 +78,7 @@ export interface StreamPosition {
 export interface BrokerStore {
   /** Creates the stream unless it exists, and ensures that it stores these subjects. */
   openStream(name: string, settings: StreamSettings): Promise<OpenedStream>
-  findStream(name: string, subject: string): Promise<StreamState | null>
+  findStream(name: string): Promise<StreamState | null>
   listStreams(prefix: string): Promise<StoredStream[]>
   /** Resolves when a stream has the message. Rejects with `NoRoomError` if the store is full. */
   append(subject: string, data: Uint8Array, timeoutMs: number): Promise<void>

@@ -67,23 +67,24 @@ export class NatsStore implements BrokerStore {
   }
 
   async openStream(name: string, settings: StreamSettings): Promise<OpenedStream> {
-    const known = await this.#findStream(name)
+    const known = await this.#findInfo(name)
     if (known === null) return this.#createStream(name, settings)
-    const { subjects: stored, description = '' } = known.config
+    const { created, config } = known
+    const { subjects: stored, description = '' } = config
     const subjects = [...new Set([...stored, ...settings.subjects])]
     const label = description === '' ? settings.label : description
     // Another program may have created this stream, with other subjects and without a label.
     if (subjects.length > stored.length || description === '') {
       await this.#manager.streams.update(name, { subjects, description: label })
     }
-    return { isCreated: false, label }
+    return { isCreated: false, label, created }
   }
 
   async #createStream(name: string, settings: StreamSettings): Promise<OpenedStream> {
     const { subjects, label, maxAgeSeconds } = settings
     const { JetStreamApiError, StorageType } = this.#libraries.jetstream
     try {
-      await this.#manager.streams.add({
+      const { created } = await this.#manager.streams.add({
         name,
         subjects: [...subjects],
         description: label,
@@ -91,7 +92,7 @@ export class NatsStore implements BrokerStore {
         storage: StorageType.File,
         allow_direct: true,
       })
-      return { isCreated: true, label }
+      return { isCreated: true, label, created }
     } catch (error) {
       if (!(error instanceof JetStreamApiError && error.code === nameTakenCode)) throw error
       // In the meantime, another process has created the stream.
@@ -99,20 +100,14 @@ export class NatsStore implements BrokerStore {
     }
   }
 
-  async findStream(name: string, subject: string): Promise<StreamState | null> {
-    const found = await this.#findStream(name, { subjects_filter: subject })
-    if (found === null) return null
-    const { created, state, config } = found
-    const { description: label = '' } = config
-    return { created, label, messages: state.subjects?.[subject] ?? 0 }
+  async findStream(name: string): Promise<StreamState | null> {
+    const found = await this.#findInfo(name)
+    return found && { created: found.created, label: found.config.description ?? '' }
   }
 
-  async #findStream(
-    name: string,
-    wanted?: { readonly subjects_filter: string },
-  ): Promise<StreamInfo | null> {
+  async #findInfo(name: string): Promise<StreamInfo | null> {
     try {
-      return await this.#manager.streams.info(name, wanted)
+      return await this.#manager.streams.info(name)
     } catch (error) {
       if (this.#isStreamMissing(error)) return null
       throw error

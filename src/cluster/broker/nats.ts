@@ -259,10 +259,6 @@ class NatsBroker implements Broker {
     return this.#isConnected
   }
 
-  get serverId(): string {
-    return this.#connection.info?.server_id ?? ''
-  }
-
   get maxPayload(): number {
     return this.#connection.info?.max_payload ?? 1_048_576
   }

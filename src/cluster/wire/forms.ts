@@ -14,6 +14,10 @@ type OptionalKeys<F> = { [K in keyof F]: F[K] extends { isOptional?: true } ? K 
 export type Fields<F> = {
   readonly [K in Exclude<keyof F, OptionalKeys<F>>]: Value<F[K]>
 } & { readonly [K in OptionalKeys<F>]?: Exclude<Value<F[K]>, undefined> }
+/** A union of objects, given by the fields of each kind. */
+export type Tagged<Shapes> = {
+  [Kind in keyof Shapes]: { readonly kind: Kind } & Readonly<Shapes[Kind]>
+}[keyof Shapes]
 /** The checks of all fields of `T` but `kind`, for a type that is not derived from its checks. */
 export type FormOf<T> = { readonly [K in Exclude<keyof T, 'kind'>]-?: (value: unknown) => boolean }
 

@@ -11,7 +11,7 @@ import { joinUids, packIndexes, RareColumn, splitUids } from './columns.ts'
 import {
   type DriverMessage,
   expectSpec,
-  type JobReference,
+  type Message,
   type SentJob,
   type WireFunctions,
   type WireJob,
@@ -81,20 +81,18 @@ export function encodeJobs<T extends NumberedJob>(
   return { payloads, large, unsendable }
 }
 
-export type ReferenceMessage = (jobs: readonly JobReference[]) => DriverMessage
-
 /** Encodes a message that refers to jobs, split into several by count and by size. */
 export function encodeReferences(
-  jobs: readonly JobReference[],
+  message: Message<'cancel' | 'recall'>,
   limitBytes: number,
-  createMessage: ReferenceMessage,
 ): readonly Buffer[] {
+  const { jobs } = message
   if (jobs.length === 0) return []
-  const payload = jobs.length <= maxReferencesPerMessage ? encode(createMessage(jobs)) : null
+  const payload = jobs.length <= maxReferencesPerMessage ? encode(message) : null
   if (payload !== null && (payload.length <= limitBytes || jobs.length === 1)) return [payload]
   const middle = jobs.length >> 1
   return [jobs.slice(0, middle), jobs.slice(middle)].flatMap((part) =>
-    encodeReferences(part, limitBytes, createMessage),
+    encodeReferences({ ...message, jobs: part }, limitBytes),
   )
 }
 

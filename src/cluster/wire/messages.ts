@@ -231,16 +231,19 @@ const errorRecord = fieldsOf<Extract<ErrorRecord, { readonly isError: true }>>({
 })
 type Outcome =
   | { readonly kind: 'complete'; readonly value: unknown }
-  /** The value is in the broker's store. `object` is the name of the stored object. */
-  | { readonly kind: 'complete-large'; readonly object: string }
   | { readonly kind: 'fail'; readonly error: ErrorRecord; readonly isThrown: boolean }
   | { readonly kind: 'cancel'; readonly reason: string }
 const outcome = check<Outcome>((value) => {
   const { kind, ...own } = Object(value) as Record<string, unknown>
   if (kind === 'complete') return true
-  if (kind === 'complete-large') return text(own['object'])
   if (kind === 'cancel') return text(own['reason'])
   return kind === 'fail' && error(own['error']) && flag(own['isThrown'])
+})
+const storedOutcome = fields({
+  kind: oneOf('stored'),
+  /** The name of the object in the broker's store that has `outcome` and `facts`. */
+  object: text,
+  of: oneOf('complete', 'fail', 'cancel', 'stored'),
 })
 /** The result of an attempt. Times are by the clock of the agent's machine. */
 const result = fields({
@@ -249,11 +252,9 @@ const result = fields({
   atMs: number,
   workerId: nullable(text),
   facts: nullable(attemptFacts),
-  /** The name of the stored object that contains the `stdout` and `stderr` of the facts. */
-  outputObject: optional(text),
-  /** The name of the stored object that contains the error. `outcome` has its short form. */
-  errorObject: optional(text),
-  outcome,
+  outcome: check<Outcome | Value<typeof storedOutcome>>(
+    (value) => storedOutcome(value) || outcome(value),
+  ),
 })
 const completions = fieldsOf<WireCompletions>({
   indexes,
@@ -433,7 +434,6 @@ export type WireFunctions = Value<typeof functions>
 export type WireJob = Value<typeof job>
 export type WireStart = Value<typeof start>
 export type SentJob = Fields<typeof sentJob>
-export type ReportedJob = Fields<typeof reportedJob>
 export type ReturnedJob = Value<typeof returnedJob>
 export type WireResult = Value<typeof result>
 /** An event as data, because its class may not exist in the driver's process. */
@@ -461,8 +461,8 @@ export function expectSpec(stored: unknown): TaskSpec {
   return stored
 }
 
-/** Whether an object that an agent has stored is the output of a program. */
+/** Whether an agent's answer is the output of a program. */
 export const isOutput = fields(output)
 
-/** Whether an object that an agent has stored is an error. */
-export const isErrorRecord = error
+/** Whether an object that an agent has stored has the contents of a result. */
+export const isStoredResult = fields({ outcome, facts: nullable(attemptFacts) })

@@ -4,12 +4,6 @@ import { randomUUID } from 'node:crypto'
 import { type Broker, type BrokerMessage, NoResponderError } from '../broker/broker.ts'
 import { isAnswerTo, type Keys, newNonce, emptyHeader, open, seal } from './envelope.ts'
 
-/**
- * `signed`: a live owner answered. `forged`: only unsigned answers arrived. `silent`: a subscriber
- * did not answer in time, such as a suspended driver. `nobody`: there is no subscriber.
- */
-export type OwnerAnswer = 'signed' | 'forged' | 'silent' | 'nobody'
-
 /** Identifies this process. All backends of a session belong to one process. */
 export const processId = randomUUID()
 
@@ -19,11 +13,11 @@ export interface Owner {
   readonly backend: string
 }
 
-export interface OwnerReply {
-  readonly answer: OwnerAnswer
-  /** The driver that signed the answer; `null` if no signed answer arrived. */
-  readonly owner: Owner | null
-}
+/**
+ * The owner that has signed its answer. `forged`: only unsigned answers arrived. `silent`: a
+ * subscriber did not answer in time, such as a suspended driver. `nobody`: there is no subscriber.
+ */
+export type OwnerAnswer = Owner | 'forged' | 'silent' | 'nobody'
 
 /** Ignores owners for which `isRelevant` is `false`. Rejects if the broker cannot be reached. */
 export async function requestOwner(
@@ -32,25 +26,28 @@ export async function requestOwner(
   { toDriver }: Keys,
   timeoutMs: number,
   isRelevant: (owner: Owner) => boolean = () => true,
-): Promise<OwnerReply> {
+): Promise<OwnerAnswer> {
   const nonce = newNonce()
   const request = Buffer.alloc(8)
   request.writeDoubleLE(nonce)
   let isForged = false
-  const isOwner = (answer: Uint8Array): boolean => {
+  const isAccepted = (answer: Uint8Array): boolean => {
     const isSigned = isAnswerTo(nonce, toDriver, owner, answer)
     isForged ||= !isSigned
     return isSigned && isRelevant(open(toDriver, owner, answer).payload as Owner)
   }
   try {
-    const answer = await broker.requestAccepted(owner, request, timeoutMs, isOwner)
-    return { answer: 'signed', owner: open(toDriver, owner, answer).payload as Owner }
+    const answer = await broker.requestAccepted(owner, request, timeoutMs, isAccepted)
+    return open(toDriver, owner, answer).payload as Owner
   } catch (error) {
-    if (error instanceof NoResponderError) return { answer: 'nobody', owner: null }
+    if (error instanceof NoResponderError) return 'nobody'
     if (!broker.isConnected) throw error
-    return { answer: isForged ? 'forged' : 'silent', owner: null }
+    return isForged ? 'forged' : 'silent'
   }
 }
+
+/** Whether a driver has answered. */
+export const isOwner = (answer: OwnerAnswer): answer is Owner => typeof answer === 'object'
 
 /** Answers with the nonce of the request, which proves that the answer is not a replay. */
 export const createOwnerResponder =

@@ -70,10 +70,6 @@ export function packResults(
   return { completions: packCompletions(completions), ends }
 }
 
-/** Whether a part of the result was too large for a message and is in the broker's store. */
-export const refersToObject = ({ outcome, outputObject, errorObject }: WireResult): boolean =>
-  outcome.kind === 'complete-large' || outputObject !== undefined || errorObject !== undefined
-
 export function toWireResult(end: AttemptResult): WireResult {
   if (!isCompletion(end)) return end
   const { value, ...completion } = end
@@ -96,7 +92,7 @@ const maxFields = 20
 
 const truncate = (text: string): string => text.slice(0, maxTextLength)
 
-/** Returns the short form of an error. It is used if the store loses the complete error. */
+/** Returns the short form of an error that is too large for the store. */
 export function toShortError(error: ErrorRecord, causes = 1): ErrorRecord {
   if (!error.isError) return { isError: false, value: truncate(messageOf(error.value)) }
   const { type, lineage, name, message, stack, cause } = error

@@ -74,12 +74,16 @@ it('events that the driver acknowledges are not stored', () => {
 
 it('an abandoned session waits for its stream as long as there may be one', () => {
   const agent = endingAgent(true)
-  for (let ticks = 0; ticks < 3; ticks++) agent.tick()
-  expect(agent.take('check-stream')).toHaveLength(1)
-  agent.tell({ kind: 'stream-checked', isGone: false })
+  const [append] = agent.take('append')
+  const { number, connection } = given(append)
+  const error = new Error('no stream takes the message')
+  agent.tell({ kind: 'append-refused', number, connection, error, isFull: false })
+  agent.tick()
+  expect(agent.take('open-stream')).toHaveLength(1)
+  agent.tell({ kind: 'stream', isOurs: true, created: null })
   for (let ticks = 0; ticks < 200; ticks++) agent.tick()
   expect(agent.take('done')).toEqual([])
-  agent.tell({ kind: 'stream-checked', isGone: true })
+  agent.tell({ kind: 'stream', isOurs: false, created: null })
   expect(agent.take('done')).toEqual([{ kind: 'done', undelivered: 0 }])
 })
 
@@ -90,12 +94,21 @@ it('a leaving agent waits for the stream for `ownerTtlSeconds` without progress'
   for (let ticks = 0; ticks < 100; ticks++) agent.tick()
   agent.tell({ kind: 'appended', number: given(first).number, connection: 1 })
   for (let ticks = 0; ticks < 119; ticks++) agent.tick()
-  agent.tell({ kind: 'stream-checked', isGone: false })
+  agent.tell({ kind: 'stream', isOurs: true, created: null })
   expect(agent.take('done')).toEqual([])
   agent.tick()
-  agent.tick()
-  agent.tell({ kind: 'stream-checked', isGone: false })
+  agent.tell({ kind: 'stream', isOurs: true, created: null })
   expect(agent.take('done')).toEqual([{ kind: 'done', undelivered: 1 }])
+})
+
+it('a leaving agent without a connection waits for `ownerTtlSeconds`', () => {
+  const agent = endingAgent(true)
+  agent.tell({ kind: 'limit-wait' })
+  agent.tell({ kind: 'link', isUp: false })
+  for (let ticks = 0; ticks < 119; ticks++) agent.tick()
+  expect(agent.take('done')).toEqual([])
+  agent.tick()
+  expect(agent.take('done')).toEqual([{ kind: 'done', undelivered: 2 }])
 })
 
 it('a session whose results are dropped ends at once', () => {

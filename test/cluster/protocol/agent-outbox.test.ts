@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { decode } from '../../../src/cluster/wire/codec.ts'
-import type { ResultsMessage, WireResult } from '../../../src/cluster/wire/messages.ts'
+import type { ResultsMessage } from '../../../src/cluster/wire/messages.ts'
 import { AgentUnderTest, endedIn, given, use } from './agent-under-test.ts'
 
 function attachedAgent(): AgentUnderTest {
@@ -165,18 +165,18 @@ describe('large results', () => {
     agent.runToEnd('large', 'x'.repeat(3000))
     expect(agent.takeSent().flatMap(endedIn)).toEqual([])
     const [put] = agent.take('put')
-    expect(put?.objects).toMatchObject([{ prefix: 'large/1/value' }])
+    expect(put?.object).toMatchObject({ prefix: 'large/1/result' })
     expect(agent.attach().held).toMatchObject([{ uid: 'large', beganMs: 1000 }])
-    agent.tell({ kind: 'put', id: given(put).id, names: ['object'] })
+    agent.tell({ kind: 'put', id: given(put).id, name: 'object' })
     const [sent] = agent.takeSent()
     const { ends } = decode(given(sent).payload) as ResultsMessage
     expect(ends).toMatchObject([
-      { uid: 'large', driverStart: 10, outcome: { kind: 'complete-large', object: 'object' } },
+      { uid: 'large', driverStart: 10, outcome: { kind: 'stored', object: 'object' } },
     ])
     agent.receive({ kind: 'restore', number: 1 })
     const [again] = agent.take('put')
-    expect(again?.objects).toEqual(put?.objects)
-    agent.tell({ kind: 'put', id: given(again).id, names: ['object'] })
+    expect(again?.object).toEqual(put?.object)
+    agent.tell({ kind: 'put', id: given(again).id, name: 'object' })
     expect(agent.takeSent()).toEqual([])
   })
 
@@ -200,31 +200,24 @@ describe('large results', () => {
     expect(agent.take('cancel-put')).toEqual([{ kind: 'cancel-put', id: given(put).id }])
     expect(agent.takeSent().flatMap(endedIn)).toEqual(['large'])
     // It was stored in the meantime.
-    agent.tell({ kind: 'put', id: given(put).id, names: ['object'] })
-    expect(agent.take('delete')).toEqual([{ kind: 'delete', names: ['object'] }])
+    agent.tell({ kind: 'put', id: given(put).id, name: 'object' })
+    expect(agent.take('delete')).toEqual([{ kind: 'delete', name: 'object' }])
     expect(agent.takeSent()).toEqual([])
   })
 
-  it('large results of failed programs are sent without output and long error', () => {
+  it('large results of failed programs are stored with their output and error', () => {
     const agent = attachedAgent()
     agent.limitBytes = 2000
-    const fail = (uid: string, message: string): readonly string[] => {
-      const [job] = agent.run(uid)
-      const facts = { stdout: 'x'.repeat(3000), stderr: '' }
-      const error = new Error(message)
-      agent.tell({ kind: 'report', job: given(job), report: { kind: 'fail', error, facts } })
-      const [put] = agent.take('put')
-      const parts = given(put).objects.map(({ prefix }) => prefix.split('/')[2] ?? '')
-      agent.tell({ kind: 'put', id: given(put).id, names: parts })
-      return parts
-    }
-    expect(fail('a', 'short')).toEqual(['output'])
-    expect(fail('b', 'y'.repeat(3000))).toEqual(['output', 'error'])
-    const sent = agent.takeSent().map(({ payload }) => decode(payload) as ResultsMessage)
-    const ends = sent.flatMap(({ ends: found }): readonly WireResult[] => found ?? [])
-    expect(ends).toMatchObject([
-      { outputObject: 'output', facts: {} },
-      { outputObject: 'output', errorObject: 'error' },
-    ])
+    const [job] = agent.run('failed')
+    const facts = { stdout: 'x'.repeat(3000), stderr: '' }
+    const error = new Error('y'.repeat(3000))
+    agent.tell({ kind: 'report', job: given(job), report: { kind: 'fail', error, facts } })
+    const [put] = agent.take('put')
+    const stored = decode(given(put).object.data)
+    expect(stored).toMatchObject({ facts, outcome: { error: { message: error.message } } })
+    agent.tell({ kind: 'put', id: given(put).id, name: 'object' })
+    const [sent] = agent.takeSent()
+    const { ends } = decode(given(sent).payload) as ResultsMessage
+    expect(ends).toMatchObject([{ facts: null, outcome: { kind: 'stored', of: 'fail' } }])
   })
 })

@@ -4,8 +4,8 @@ import { KeptMessages } from '../../../src/cluster/protocol/agent/kept-messages.
 const mebibyte = 1024 * 1024
 
 function addTo(kept: KeptMessages, number: number, bytes: number, objectBytes = 0): void {
-  const objects = [{ prefix: 'value', title: 'the value', data: Buffer.alloc(objectBytes) }]
-  kept.addResults({ number, results: 1, payload: Buffer.alloc(bytes), objects })
+  const object = { prefix: 'value', title: 'the value', data: Buffer.alloc(objectBytes) }
+  kept.addResults({ number, results: 1, payload: Buffer.alloc(bytes), object })
 }
 
 const numbersOf = (kept: KeptMessages): readonly number[] =>

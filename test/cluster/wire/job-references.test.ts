@@ -1,12 +1,10 @@
 import { expect, it } from 'vitest'
 import { decode } from '../../../src/cluster/wire/codec.ts'
 import { encodeReferences } from '../../../src/cluster/wire/job-batches.ts'
-import type { DriverMessage, JobReference } from '../../../src/cluster/wire/messages.ts'
+import type { JobReference } from '../../../src/cluster/wire/messages.ts'
 
 const references = (count: number): JobReference[] =>
   Array.from({ length: count }, (_, index) => [`task-${index}`.padEnd(100, 'x'), 1])
-
-const recall = (jobs: readonly JobReference[]): DriverMessage => ({ kind: 'recall', jobs })
 
 it('messages that name jobs are cut by bytes and by count, and keep their order', () => {
   for (const [count, limitBytes] of [
@@ -16,7 +14,7 @@ it('messages that name jobs are cut by bytes and by count, and keep their order'
     [12_000, 10_000_000],
   ] as const) {
     const jobs = references(count)
-    const payloads = encodeReferences(jobs, limitBytes, recall)
+    const payloads = encodeReferences({ kind: 'recall', jobs }, limitBytes)
     const messages = payloads.map((payload) => decode(payload) as { jobs: JobReference[] })
     expect(messages.flatMap((message) => message.jobs)).toEqual(jobs)
     const isCut = messages.every(

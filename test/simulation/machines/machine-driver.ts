@@ -144,7 +144,7 @@ export class MachineDriver {
         const isKnown = server.streamNames.includes(streamName)
         const isReturning = this.#session.earlier !== null
         if (isKnown && (!isReturning || run !== null)) {
-          const found = server.findStream(streamName, 'claim')
+          const found = server.findStream(streamName)
           if (found?.label !== label) server.remove(streamName)
         }
         const settings = { subjects: streamSubjects, maxAgeSeconds: resultTtlSeconds, label }
@@ -195,7 +195,7 @@ export class MachineDriver {
   #restoreStream(): void {
     const { server } = this.connection
     const restore = (): void => {
-      const found = server.findStream(streamName, 'claim')
+      const found = server.findStream(streamName)
       if (found === null || found.label === this.#run) return
       server.remove(streamName)
       const settings = { subjects: streamSubjects, maxAgeSeconds: 1, label: this.#run }
@@ -271,16 +271,8 @@ export class MachineDriver {
 
   #send(instruction: DriverInstruction): void {
     switch (instruction.kind) {
-      case 'send cancel': {
-        const { agent, jobs, reason } = instruction
-        return this.#post(agent, { kind: 'cancel', jobs, reason })
-      }
-      case 'send recall':
-        return this.#post(instruction.agent, { kind: 'recall', jobs: instruction.jobs })
-      case 'send recorded':
-        return this.#post(instruction.agent, { kind: 'recorded', ...instruction.report })
-      case 'send restore':
-        return this.#post(instruction.agent, { kind: 'restore', number: instruction.number })
+      case 'send':
+        return this.#post(instruction.agent, instruction.message)
       case 'send idle': {
         const { agent, header, message } = instruction
         return this.#publish(agent, { header, message })
@@ -382,7 +374,7 @@ export class MachineDriver {
   #readParts(parts: StoredParts): void {
     const { server } = this.connection
     const { outcome } = parts.end
-    if (outcome.kind !== 'complete-large') throw new Error('only values are large')
+    if (outcome.kind !== 'stored') return
     const name = `objects.${outcome.object}`
     const take = (): Uint8Array | null => {
       const found = server.getObject(streamName, name)
@@ -390,9 +382,8 @@ export class MachineDriver {
       return found?.data ?? null
     }
     const onTaken = (data: Uint8Array | null): void => {
-      const value = data === null ? undefined : decode(data)
-      const end = { ...parts.end, outcome: { kind: 'complete', value } as const }
-      const read = data === null ? parts : { ...parts, end }
+      const stored = data === null ? {} : (decode(data) as Partial<StoredParts['end']>)
+      const read = { ...parts, end: { ...parts.end, ...stored } }
       const tell = (): void =>
         this.#tell({ kind: 'parts read', parts: read, isLost: data === null })
       if (data === null) this.process.clock.after(restoreDelayMs, tell)

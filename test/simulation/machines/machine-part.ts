@@ -2,6 +2,7 @@
 
 import type { BackendListener, Job, TaskReport } from '../../../src/backends/backend.ts'
 import { NoRoomError, StoreFullError } from '../../../src/cluster/broker/broker.ts'
+import type { ObjectToStore } from '../../../src/cluster/broker/stored-objects.ts'
 import { AgentMachine } from '../../../src/cluster/protocol/agent/agent.ts'
 import type {
   AgentInstruction,
@@ -255,14 +256,12 @@ export class MachinePart implements BackendListener {
         answer,
         () => answer(null),
       )
-    } else if (instruction.kind === 'put') this.#put(instruction.id, instruction.objects, [])
+    } else if (instruction.kind === 'put') this.#put(instruction.id, instruction.object)
     else if (instruction.kind === 'cancel-put') this.#puts.delete(instruction.id)
     else if (instruction.kind === 'delete') {
-      for (const name of instruction.names) {
-        connection.call(() => server.deleteObject(streamName, `objects.${name}`), fail, fail)
-      }
+      const { name } = instruction
+      connection.call(() => server.deleteObject(streamName, `objects.${name}`), fail, fail)
     } else if (instruction.kind === 'open-stream') this.#openStream()
-    else if (instruction.kind === 'check-stream') this.#checkStream()
     else if (instruction.kind === 'make-room') {
       const mayRemove = (data: Uint8Array): boolean => {
         const { payload, run } = contentOf<{
@@ -288,27 +287,21 @@ export class MachinePart implements BackendListener {
     return found?.data ?? null
   }
 
-  #put(
-    id: number,
-    objects: Extract<AgentInstruction, { readonly kind: 'put' }>['objects'],
-    names: readonly string[],
-  ): void {
+  #put(id: number, object: ObjectToStore): void {
     const { connection, process } = this.#options
     this.#puts.add(id)
-    const [next] = objects.slice(names.length)
-    if (next === undefined) return this.tell({ kind: 'put', id, names })
-    const name = next.prefix
+    const { prefix: name, data } = object
     const again = (error: unknown): void => {
       const isFull = error instanceof StoreFullError
       this.tell({ kind: 'store-problem', error, isFull })
       process.clock.after(putDelayMs, () => {
         if (!this.#puts.has(id)) return
         this.#openStream()
-        this.#put(id, objects, names)
+        this.#put(id, object)
       })
     }
-    const put = (): void => this.#server.putObject(`objects.${name}`, next.data)
-    connection.call(put, () => this.#put(id, objects, [...names, name]), again)
+    const put = (): void => this.#server.putObject(`objects.${name}`, data)
+    connection.call(put, () => this.tell({ kind: 'put', id, name }), again)
   }
 
   #openStream(): void {
@@ -324,8 +317,8 @@ export class MachinePart implements BackendListener {
     const create = (): void => {
       const open = () => {
         const maxAgeSeconds = this.#attach.resultTtlSeconds
-        server.openStream(streamName, { subjects: streamSubjects, maxAgeSeconds, label: this.run })
-        return server.findStream(streamName, 'claim')
+        const settings = { subjects: streamSubjects, maxAgeSeconds, label: this.run }
+        return server.openStream(streamName, settings)
       }
       this.#findDriver((hasDriver) =>
         hasDriver ? connection.call(open, tell, unknown) : tell(null),
@@ -333,22 +326,7 @@ export class MachinePart implements BackendListener {
     }
     const found = (stream: { readonly label: string; readonly created: string } | null): void =>
       stream === null ? create() : tell(stream)
-    connection.call(() => server.findStream(streamName, 'claim'), found, unknown)
-  }
-
-  #checkStream(): void {
-    const { connection } = this.#options
-    const tell = (isGone: boolean): void => this.tell({ kind: 'stream-checked', isGone })
-    const find = () => this.#server.findStream(streamName, 'claim')
-    this.#findDriver((hasDriver) => {
-      if (hasDriver) tell(false)
-      else
-        connection.call(
-          find,
-          (found) => tell(found === null),
-          () => tell(false),
-        )
-    })
+    connection.call(() => server.findStream(streamName), found, unknown)
   }
 
   /** Calls back with whether the session has a driver. A suspended driver counts. */

@@ -109,7 +109,7 @@ export class AgentSession implements BackendListener, SharingPart {
     this.run = attach.run
     this.#subjects = sessionSubjects(attach)
     this.#folder = new SessionFolder(options.folder, this.#subjects.stream, self.name)
-    const tell = (stimulus: AgentStimulus): void => this.#advance(stimulus)
+    const tell = (stimulus: AgentStimulus): void => this.tell(stimulus)
     const machine = new AgentMachine(
       {
         sessionId: this.id,
@@ -175,39 +175,17 @@ export class AgentSession implements BackendListener, SharingPart {
   attach(attach: Attach, respond: (answer: Attached) => void): void {
     this.#attach = attach
     this.#respond = respond
-    this.#advance({ kind: 'attach', attach })
-  }
-
-  /** Called every half second. */
-  tick(): void {
-    this.#advance({ kind: 'tick' })
-  }
-
-  reconnected(): void {
-    this.#advance({ kind: 'link', isUp: true })
-  }
-
-  disconnected(): void {
-    this.#advance({ kind: 'link', isUp: false })
-  }
-
-  /** Returns to the driver all jobs that have not begun, including those that arrive later. */
-  drain(): void {
-    this.#advance({ kind: 'drain' })
-  }
-
-  begin(maxCores: number): void {
-    this.#advance({ kind: 'begin', maxCores })
+    this.tell({ kind: 'attach', attach })
   }
 
   report(job: Job, report: TaskReport): void {
     if (!(job instanceof HeldAttempt)) return
     const named = this.#preparation.addNodeName(report, job.spec)
-    this.#advance({ kind: 'report', job, report: named })
+    this.tell({ kind: 'report', job, report: named })
   }
 
   notice(notice: Notice): void {
-    if (notice.kind === 'event') this.#advance({ kind: 'notice', notice })
+    if (notice.kind === 'event') this.tell({ kind: 'notice', notice })
   }
 
   async output(uid: string, attempt: number): Promise<ProgramOutput | null> {
@@ -216,18 +194,9 @@ export class AgentSession implements BackendListener, SharingPart {
     return (await this.#connection.output?.(held)) ?? null
   }
 
-  limitWait(): void {
-    this.#advance({ kind: 'limit-wait' })
-  }
-
-  /** Drops all results, and those that follow. */
-  drop(): void {
-    this.#advance({ kind: 'drop' })
-  }
-
   /** Cancels all jobs. With `keepsResults`, waits until the stream has all results. */
   readonly end = once(async (reason: string, keepsResults: boolean): Promise<void> => {
-    this.#advance({ kind: 'end', reason, keepsResults })
+    this.tell({ kind: 'end', reason, keepsResults })
     try {
       this.#undelivered = await this.#done.promise
     } finally {
@@ -244,24 +213,25 @@ export class AgentSession implements BackendListener, SharingPart {
     try {
       header = open(keys.toAgent, subject, data)
       const message = expectMessage(header.payload, ...driverMessageKinds)
-      if (message.kind === 'idle') this.#advance({ kind: 'idle', header, message })
-      else this.#advance({ kind: 'message', header, message })
+      if (message.kind === 'idle') this.tell({ kind: 'idle', header, message })
+      else this.tell({ kind: 'message', header, message })
     } catch (error) {
       on.refusedMessage(messageOf(error))
-      if (header !== undefined) this.#advance({ kind: 'message', header, message: null })
+      if (header !== undefined) this.tell({ kind: 'message', header, message: null })
     }
   }
 
   #receiveBeat({ subject, data }: BrokerMessage): void {
     try {
       const header = open(this.#options.keys.toAgent, subject, data)
-      this.#advance({ kind: 'beat', header, beat: expectMessage(header.payload, 'beat') })
+      this.tell({ kind: 'beat', header, beat: expectMessage(header.payload, 'beat') })
     } catch (error) {
-      this.#advance({ kind: 'unreadable-beat', reason: messageOf(error) })
+      this.tell({ kind: 'unreadable-beat', reason: messageOf(error) })
     }
   }
 
-  #advance(stimulus: AgentStimulus): void {
+  /** Tells the machine what has happened, and carries out what it decides. */
+  tell(stimulus: AgentStimulus): void {
     if (this.#isAdvancing) return this.#stimuli.push(stimulus)
     this.#isAdvancing = true
     const { clock, on } = this.#options
@@ -310,7 +280,7 @@ export class AgentSession implements BackendListener, SharingPart {
         return this.#connection.cancel(instruction.job, instruction.reason)
       case 'withdraw': {
         const jobs = this.#connection.withdraw().filter((job) => job instanceof HeldAttempt)
-        return this.#advance({ kind: 'withdrawn', jobs })
+        return this.tell({ kind: 'withdrawn', jobs })
       }
       case 'release':
         return this.#release(instruction.reason)
@@ -334,26 +304,23 @@ export class AgentSession implements BackendListener, SharingPart {
   #useStore(instruction: AgentInstruction): void {
     const store = this.#store
     if (instruction.kind === 'load-spec') this.#start(store.loadSpec(instruction.request))
-    else if (instruction.kind === 'put') this.#start(store.put(instruction.id, instruction.objects))
+    else if (instruction.kind === 'put') this.#start(store.put(instruction.id, instruction.object))
     else if (instruction.kind === 'cancel-put') store.cancelPut(instruction.id)
     else if (instruction.kind === 'open-stream') this.#start(store.openStream())
-    else if (instruction.kind === 'check-stream') this.#start(store.checkStream())
     else if (instruction.kind === 'make-room') this.#start(store.makeRoom())
-    else if (instruction.kind === 'delete') {
-      for (const name of instruction.names) store.objects.delete(name)
-    }
+    else if (instruction.kind === 'delete') store.objects.delete(instruction.name)
   }
 
   #wakeAfter(ms: number): void {
     const { clock } = this.#options
     this.#cancelWake()
-    const wake = (): void => this.#advance({ kind: 'wake' })
+    const wake = (): void => this.tell({ kind: 'wake' })
     if (ms > 0) this.#cancelWake = clock.after(ms, wake)
     else clock.nextTurn(wake)
   }
 
   #release(reason: string): void {
-    const released = (): void => this.#advance({ kind: 'released' })
+    const released = (): void => this.tell({ kind: 'released' })
     this.#connection.release(reason).then(released, (error: unknown) => this.#done.reject(error))
   }
 

@@ -145,7 +145,7 @@ export class Agent {
   drain(): void {
     if (this.#isDraining) return
     this.#isDraining = true
-    this.#forEachSession((session) => session.drain())
+    this.#forEachSession((session) => session.tell({ kind: 'drain' }))
     this.#announcer.announce()
     this.#leaveWhenIdle()
   }
@@ -156,7 +156,7 @@ export class Agent {
    * still waiting.
    */
   close({ waitForResults = true }: { readonly waitForResults?: boolean } = {}): Promise<void> {
-    if (!waitForResults) this.#forEachSession((session) => session.drop())
+    if (!waitForResults) this.#forEachSession((session) => session.tell({ kind: 'drop' }))
     return this.#close(waitForResults)
   }
 
@@ -169,7 +169,7 @@ export class Agent {
     this.#isDraining = true
     this.#tokenCheck?.close()
     const sessions = [...this.#sessions.values()]
-    if (waitForResults) for (const session of sessions) session.limitWait()
+    if (waitForResults) for (const session of sessions) session.tell({ kind: 'limit-wait' })
     await Promise.allSettled(
       sessions.map((session) => session.end(agentClosedReason, waitForResults)),
     )
@@ -192,9 +192,8 @@ export class Agent {
         this.#announcer.answer(this.#messages.open(subject, data) !== null)
       }),
       broker.onConnection((isConnected) => {
-        if (!isConnected) return this.#forEachSession((session) => session.disconnected())
-        this.#forEachSession((session) => session.reconnected())
-        this.#announcer.announce()
+        this.#forEachSession((session) => session.tell({ kind: 'link', isUp: isConnected }))
+        if (isConnected) this.#announcer.announce()
       }),
     )
   }
@@ -270,7 +269,7 @@ export class Agent {
       if (admission.kind === 'begin') return this.#addSession(attach).attach(attach, respond)
       if (session === undefined) throw new Error(`the agent has no session ${id}`)
       if (admission.kind === 'continue') return session.attach(attach, respond)
-      if (admission.kind !== 'wait') session.drop()
+      if (admission.kind !== 'wait') session.tell({ kind: 'drop' })
       await this.#removeSession(session, 'its session was closed', true)
     }
   }
@@ -336,7 +335,7 @@ export class Agent {
   #failSession(session: AgentSession, error: unknown): void {
     if (session.isEnding) return
     this.#warnOfFailure(session, error)
-    session.limitWait()
+    session.tell({ kind: 'limit-wait' })
     this.#startRemoval(session, 'its agent failed')
   }
 
@@ -373,13 +372,13 @@ export class Agent {
 
   #feed(): void {
     const nowMs = this.#options.clock.monotonicMs()
-    this.#shares.feed((session, maxCores) => session.begin(maxCores), nowMs)
+    this.#shares.feed((session, maxCores) => session.tell({ kind: 'begin', maxCores }), nowMs)
     if (this.#isDraining) this.#leaveWhenIdle()
   }
 
   #tick(): void {
     this.#cancelTick = this.#options.clock.after(tickIntervalMs, () => this.#tick())
-    this.#forEachSession((session) => session.tick())
+    this.#forEachSession((session) => session.tell({ kind: 'tick' }))
     this.#feed()
     if (this.#ticks++ % announceEveryTicks === 0) this.#announcer.announce()
   }

@@ -8,7 +8,7 @@ import type { AgentStimulus, SpecRequest } from '../../protocol/agent/agent-stim
 import { type Key, type Keys, open } from '../../wire/envelope.ts'
 import { decodeSpec } from '../../wire/job-batches.ts'
 import { type Attach, expectMessage } from '../../wire/messages.ts'
-import { requestOwner } from '../../wire/owner-request.ts'
+import { isOwner, requestOwner } from '../../wire/owner-request.ts'
 import type { SessionSubjects } from '../../wire/subjects.ts'
 
 export interface SessionStoreOptions {
@@ -74,32 +74,14 @@ export class SessionStore {
 
   /** Finds the stream, or creates it for a live driver. */
   async openStream(): Promise<void> {
-    const { tell, attach } = this.#options
-    const found = await this.#findStream().catch(() => 'unknown' as const)
-    if (found === 'unknown') tell({ kind: 'stream', isOurs: true, created: null })
-    else {
+    const { broker, subjects, tell, attach } = this.#options
+    try {
+      const known = await broker.store.findStream(subjects.stream)
+      const found = known ?? (await this.#stream.open())
       const isOurs = found?.label === attach().run
       tell({ kind: 'stream', isOurs, created: found?.created ?? null })
-    }
-  }
-
-  async #findStream() {
-    const { broker, subjects } = this.#options
-    const find = () => broker.store.findStream(subjects.stream, subjects.claim)
-    return (await find()) ?? ((await this.#stream.open()) === null ? null : find())
-  }
-
-  async checkStream(): Promise<void> {
-    this.#options.tell({ kind: 'stream-checked', isGone: await this.#isStreamGone() })
-  }
-
-  async #isStreamGone(): Promise<boolean> {
-    const { broker, subjects } = this.#options
-    try {
-      if (await this.#hasDriver()) return false
-      return (await broker.store.findStream(subjects.stream, subjects.claim)) === null
     } catch {
-      return false
+      tell({ kind: 'stream', isOurs: true, created: null })
     }
   }
 
@@ -134,17 +116,13 @@ export class SessionStore {
     }
   }
 
-  /** Stores objects, one after the other. Deletes those that it has stored if one fails. */
-  async put(id: number, objects: readonly ObjectToStore[]): Promise<void> {
+  async put(id: number, object: ObjectToStore): Promise<void> {
     const { tell } = this.#options
     const canceled = new AbortController()
     this.#puts.set(id, canceled)
-    const names: string[] = []
     try {
-      for (const object of objects) names.push(await this.objects.put(object, canceled.signal))
-      tell({ kind: 'put', id, names })
+      tell({ kind: 'put', id, name: await this.objects.put(object, canceled.signal) })
     } catch (error) {
-      for (const name of names) this.objects.delete(name)
       if (isStoreTooSmall(error)) tell({ kind: 'unputable', id, error })
     } finally {
       this.#puts.delete(id)
@@ -164,8 +142,8 @@ export class SessionStore {
   async #hasDriver(): Promise<boolean> {
     const { broker, subjects, cluster } = this.#options
     try {
-      const { answer } = await requestOwner(broker, subjects.owner, cluster, answerTimeoutMs)
-      return answer === 'signed' || answer === 'silent'
+      const answer = await requestOwner(broker, subjects.owner, cluster, answerTimeoutMs)
+      return isOwner(answer) || answer === 'silent'
     } catch {
       // The broker is unreachable, so assume that there is a driver.
       return true

@@ -15,15 +15,12 @@ import { supersededError } from '../../protocol/driver/driver.ts'
 import type { RemoteAgent } from '../../protocol/driver/remote-agent.ts'
 import { decode, encode } from '../../wire/codec.ts'
 import { open, readHeader, seal, sealBytes } from '../../wire/envelope.ts'
-import { encodeReferences, payloadLimit, type ReferenceMessage } from '../../wire/job-batches.ts'
+import { encodeReferences, payloadLimit } from '../../wire/job-batches.ts'
 import {
   type Attach,
-  type DriverMessage,
   expectMessage,
   type Heartbeat,
-  isErrorRecord,
-  isOutput,
-  type JobReference,
+  isStoredResult,
   type ResultsMessage,
 } from '../../wire/messages.ts'
 import type { SessionUse } from '../../wire/subjects.ts'
@@ -46,8 +43,6 @@ const requestTimeoutMs = 5000
 /** How many times to try to read the stream. The server may be restarting. */
 const maxReadAttempts = 5
 const readDelayMs = 200
-/** Longer cancel reasons are cut for the agent. The session keeps the whole reason. */
-const maxReasonLength = 1000
 const messageKinds = ['report', 'ends', 'idle'] as const
 
 export class AgentLinks {
@@ -115,20 +110,13 @@ export class AgentLinks {
       case 'attach':
         this.#attach(instruction.agent, instruction.request).catch(onFailed)
         return
-      case 'send cancel': {
-        const reason = instruction.reason.slice(0, maxReasonLength)
-        const toMessage: ReferenceMessage = (jobs) => ({ kind: 'cancel', jobs, reason })
-        return this.#sendReferences(instruction.agent, instruction.jobs, toMessage)
+      case 'send': {
+        const { agent, message } = instruction
+        if (!('jobs' in message)) return this.send(agent, encode(message))
+        const limitBytes = payloadLimit(this.#options.broker.maxPayload)
+        for (const payload of encodeReferences(message, limitBytes)) this.send(agent, payload)
+        return
       }
-      case 'send recall':
-        return this.#sendReferences(instruction.agent, instruction.jobs, (jobs) => ({
-          kind: 'recall',
-          jobs,
-        }))
-      case 'send recorded':
-        return this.#post(instruction.agent, { kind: 'recorded', ...instruction.report })
-      case 'send restore':
-        return this.#post(instruction.agent, { kind: 'restore', number: instruction.number })
       case 'send idle': {
         const { agent, header, message } = instruction
         return this.#publish(agent, seal(this.#key, this.#subject(agent), header, message))
@@ -141,8 +129,6 @@ export class AgentLinks {
       case 'read parts':
         this.#readParts(instruction.parts).catch(onFailed)
         return
-      case 'fail':
-        return onFailed(instruction.error)
       default:
     }
   }
@@ -165,19 +151,6 @@ export class AgentLinks {
 
   #publish(agent: RemoteAgent, data: Buffer): void {
     this.#options.broker.publish(this.#subject(agent), data)
-  }
-
-  #post(agent: RemoteAgent, message: DriverMessage): void {
-    this.send(agent, encode(message))
-  }
-
-  #sendReferences(
-    agent: RemoteAgent,
-    jobs: readonly JobReference[],
-    toMessage: ReferenceMessage,
-  ): void {
-    const limitBytes = payloadLimit(this.#options.broker.maxPayload)
-    for (const payload of encodeReferences(jobs, limitBytes, toMessage)) this.send(agent, payload)
   }
 
   #sendBeat(beat: Heartbeat): void {
@@ -239,27 +212,13 @@ export class AgentLinks {
   }
 
   async #readParts(parts: StoredParts): Promise<void> {
-    const { outcome, outputObject, errorObject, ...end } = parts.end
-    const { tell } = this.#options
-    const value = outcome.kind === 'complete-large' ? await this.#readObject(outcome.object) : null
-    if (outcome.kind === 'complete-large' && value === null) {
-      return tell({ kind: 'parts read', parts, isLost: true })
-    }
-    const output = outputObject === undefined ? null : await this.#readObject(outputObject)
-    const stored = errorObject === undefined ? null : await this.#readObject(errorObject)
-    const facts =
-      output !== null && isOutput(output.value) ? { ...end.facts, ...output.value } : end.facts
-    const error = stored !== null && isErrorRecord(stored.value) ? { error: stored.value } : {}
-    const whole =
-      value === null
-        ? { ...outcome, ...(outcome.kind === 'fail' ? error : {}) }
-        : ({ kind: 'complete', value: value.value } as const)
-    const read = { ...parts, end: { ...end, facts, outcome: whole as typeof outcome } }
+    const { outcome } = parts.end
+    if (outcome.kind !== 'stored') return
+    const { data, tell } = this.#options
+    const found = await data.objects.readAndDelete(outcome.object).catch(() => null)
+    const stored = found === null ? null : decode(found)
+    if (!isStoredResult(stored)) return tell({ kind: 'parts read', parts, isLost: true })
+    const read = { ...parts, end: { ...parts.end, ...stored } }
     tell({ kind: 'parts read', parts: read, isLost: false })
-  }
-
-  async #readObject(name: string): Promise<{ readonly value: unknown } | null> {
-    const found = await this.#options.data.objects.readAndDelete(name).catch(() => null)
-    return found === null ? null : { value: decode(found) }
   }
 }

@@ -9,18 +9,19 @@ import { poll } from '../../../runtime/retry.ts'
 import {
   type Broker,
   type BrokerMessage,
+  type OpenedStream,
   StoreFullError,
-  type StreamState,
 } from '../../broker/broker.ts'
 import type { SessionStream } from '../../broker/session-stream.ts'
 import { deriveKeys, type Keys, newDriverStart, emptyHeader, seal } from '../../wire/envelope.ts'
 import { expectMessage, maxSilenceMs, type Message } from '../../wire/messages.ts'
 import {
   createOwnerResponder,
+  isOwner,
   type Owner,
-  requestOwner,
-  type OwnerReply,
+  type OwnerAnswer,
   processId,
+  requestOwner,
 } from '../../wire/owner-request.ts'
 import {
   newRunId,
@@ -42,10 +43,10 @@ async function requestOwnerRepeatedly(
   subject: string,
   cluster: Keys,
   requests = maxRequests,
-): Promise<OwnerReply> {
+): Promise<OwnerAnswer> {
   for (let asked = 1; ; asked++) {
-    const reply = await requestOwner(broker, subject, cluster, maxSilenceMs)
-    if (reply.owner !== null || reply.answer === 'nobody' || asked === requests) return reply
+    const answer = await requestOwner(broker, subject, cluster, maxSilenceMs)
+    if (isOwner(answer) || answer === 'nobody' || asked === requests) return answer
   }
 }
 
@@ -54,14 +55,13 @@ async function expectNoOwner(options: OwnershipOptions, lastClaim: number): Prom
   // A suspended driver does not answer and is replaced. If nobody has claimed the session, one
   // request is enough.
   const requests = lastClaim === 0 ? 1 : maxRequests
-  const [useReply, sessionReply] = await Promise.all(
-    [subjects.owner, subjects.sessionOwner].map((subject) =>
-      requestOwnerRepeatedly(broker, subject, cluster, requests),
-    ),
-  )
-  const isOwn = sessionReply?.owner?.process === processId
-  const owner = useReply?.owner ?? (isOwn ? null : sessionReply?.owner)
-  if (owner === null || owner === undefined) return
+  const ask = (subject: string): Promise<OwnerAnswer> =>
+    requestOwnerRepeatedly(broker, subject, cluster, requests)
+  const [ofUse, ofSession] = await Promise.all([ask(subjects.owner), ask(subjects.sessionOwner)])
+  // Other backends of this process may be in use by the session.
+  const isOther = isOwner(ofSession) && ofSession.process !== processId
+  const owner = isOwner(ofUse) ? ofUse : isOther ? ofSession : null
+  if (owner === null) return
   throw new BackendError(
     `session "${use.sessionId}" is in use by another process, on backend "${owner.backend}"`,
     {
@@ -100,6 +100,8 @@ export interface ClaimedSession {
 
 interface OwnershipOptions extends ClaimOptions {
   readonly cluster: Keys
+  /** This process. */
+  readonly self: Owner
 }
 
 /**
@@ -107,8 +109,9 @@ interface OwnershipOptions extends ClaimOptions {
  * `SessionInUseError` if another process is the driver. Of several concurrent starts, one succeeds.
  */
 export async function claimSession(given: ClaimOptions): Promise<ClaimedSession> {
-  const { clock, token, isReturning, onRun } = given
-  const options = { ...given, cluster: deriveKeys(token, null) }
+  const { clock, token, isReturning, onRun, use } = given
+  const self = { process: processId, backend: use.backend }
+  const options = { ...given, cluster: deriveKeys(token, null), self }
   const known = await requestKnownRun(options)
   const newRun = isReturning ? (known.run ?? newRunId()) : newRunId()
   onRun(newRun)
@@ -118,8 +121,7 @@ export async function claimSession(given: ClaimOptions): Promise<ClaimedSession>
     try {
       const run = isReturning && known.run === null ? owned.label : newRun
       onRun(run)
-      if (owned.label !== run) await replaceStream(options)
-      const streamCreated = (await findStream(options))?.created ?? ''
+      const streamCreated = owned.label === run ? owned.created : await replaceStream(options)
       const driverStart = newDriverStart(clock, known.latestStart)
       return { run, driverStart, streamCreated, stop: owned.stop }
     } catch (error) {
@@ -158,7 +160,7 @@ async function requestKnownRun({
  */
 async function becomeOwner(
   options: OwnershipOptions,
-): Promise<{ readonly label: string; readonly stop: () => void } | undefined> {
+): Promise<(OpenedStream & { readonly stop: () => void }) | undefined> {
   const { broker, stream, subjects, isOpen, onFull } = options
   const last = await broker.store.lastSequence(subjects.stream, subjects.claim)
   await expectNoOwner(options, last)
@@ -166,7 +168,7 @@ async function becomeOwner(
   if (opened === null) throw new Error('it was closed')
   try {
     const stop = await writeClaim(options, last)
-    return stop === null ? undefined : { label: opened.label, stop }
+    return stop === null ? undefined : { ...opened, stop }
   } catch (error) {
     if (!(error instanceof StoreFullError)) throw error
     if (!isOpen()) {
@@ -178,31 +180,24 @@ async function becomeOwner(
   }
 }
 
-/** Replaces the stream of another run. This process has claimed the session in it. */
-async function replaceStream({
-  broker,
-  stream,
-  subjects,
-  cluster,
-  use,
-}: OwnershipOptions): Promise<void> {
+/**
+ * Replaces the stream of another run, in which this process has claimed the session. Resolves with
+ * the time at which the new stream was created.
+ */
+async function replaceStream(options: OwnershipOptions): Promise<string> {
+  const { broker, stream, subjects } = options
   await broker.store.remove(subjects.stream)
-  await stream.open()
-  const owner = { process: processId, backend: use.backend }
-  const claim = seal(cluster.toDriver, subjects.claim, emptyHeader, owner)
-  await broker.store.appendAfter(subjects.claim, claim, 0)
+  const opened = await stream.open()
+  await appendClaim(options, 0)
+  return opened?.created ?? ''
 }
 
-/** Whether another process answers for the session. */
-export async function hasOtherOwner({
-  broker,
-  subjects,
-  token,
-}: Pick<ClaimOptions, 'broker' | 'subjects' | 'token'>): Promise<boolean> {
-  const isOther = ({ process }: Owner): boolean => process !== processId
-  const cluster = deriveKeys(token, null)
-  const { answer } = await requestOwner(broker, subjects.owner, cluster, maxSilenceMs, isOther)
-  return answer === 'signed'
+const appendClaim = (
+  { broker, subjects, cluster, self }: OwnershipOptions,
+  last: number,
+): Promise<boolean> => {
+  const claim = seal(cluster.toDriver, subjects.claim, emptyHeader, self)
+  return broker.store.appendAfter(subjects.claim, claim, last)
 }
 
 /**
@@ -214,36 +209,29 @@ export async function restoreStream(
   options: Pick<ClaimOptions, 'broker' | 'subjects' | 'token' | 'stream'>,
   run: string,
 ): Promise<string | null> {
-  const { broker, subjects, stream } = options
-  if (await hasOtherOwner(options)) return null
-  const found = await findStream(options)
-  if (found?.label === run) return found.created
-  if (found !== null) await broker.store.remove(subjects.stream)
-  await stream.open()
-  return (await findStream(options))?.created ?? ''
+  const { broker, subjects, stream, token } = options
+  const cluster = deriveKeys(token, null)
+  const isOther = ({ process }: Owner): boolean => process !== processId
+  const answer = await requestOwner(broker, subjects.owner, cluster, maxSilenceMs, isOther)
+  if (isOwner(answer)) return null
+  const found = await stream.open()
+  if (found === null || found.label === run) return found?.created ?? ''
+  await broker.store.remove(subjects.stream)
+  return (await stream.open())?.created ?? ''
 }
-
-export const findStream = ({
-  broker,
-  subjects,
-}: Pick<ClaimOptions, 'broker' | 'subjects'>): Promise<StreamState | null> =>
-  broker.store.findStream(subjects.stream, subjects.claim)
 
 /**
  * Claims the session and answers ownership requests. Returns a function that stops the answers, or
  * `null` if another process claimed the session first.
  */
-async function writeClaim(
-  { broker, subjects, cluster, use }: OwnershipOptions,
-  last: number,
-): Promise<(() => void) | null> {
-  const owner = { process: processId, backend: use.backend }
-  const respond = createOwnerResponder(cluster, owner)
+async function writeClaim(options: OwnershipOptions, last: number): Promise<(() => void) | null> {
+  const { broker, subjects, cluster, self } = options
+  const respond = createOwnerResponder(cluster, self)
   const claimed = Promise.withResolvers<boolean>()
   // Subscribes before the claim is written, and answers requests after it is written.
   const answerClaimed = (message: BrokerMessage): void => {
     claimed.promise
-      .then((isOwner) => (isOwner ? respond(message) : undefined))
+      .then((hasClaimed) => (hasClaimed ? respond(message) : undefined))
       .catch(() => {
         // The connection is closed.
       })
@@ -254,15 +242,14 @@ async function writeClaim(
   const stop = (): void => {
     for (const unsubscribe of unsubscribes) unsubscribe()
   }
-  let isOwner = false
+  let hasClaimed = false
   try {
-    const data = seal(cluster.toDriver, subjects.claim, emptyHeader, owner)
-    isOwner = await broker.store.appendAfter(subjects.claim, data, last)
+    hasClaimed = await appendClaim(options, last)
   } finally {
-    claimed.resolve(isOwner)
-    if (!isOwner) stop()
+    claimed.resolve(hasClaimed)
+    if (!hasClaimed) stop()
   }
-  return isOwner ? stop : null
+  return hasClaimed ? stop : null
 }
 
 /** Removes streams whose driver died, and whose messages have all expired. */
@@ -274,7 +261,7 @@ export async function removeExpiredSessions(
   const { store } = broker
   for (const { name, messages, usedAt, maxAgeSeconds } of await store.listStreams(streamPrefix)) {
     if (messages > 0 || nowSeconds - usedAt <= maxAgeSeconds) continue
-    const { answer } = await requestOwnerRepeatedly(broker, toOwnerSubject(name), cluster)
-    if (answer !== 'signed') await store.remove(name)
+    const answer = await requestOwnerRepeatedly(broker, toOwnerSubject(name), cluster)
+    if (!isOwner(answer)) await store.remove(name)
   }
 }

@@ -16,8 +16,6 @@ export interface AgentEndingOptions {
 
 /** How long to wait for the driver's acknowledgement of events. */
 const confirmationTimeoutMs = 3000
-/** After this time without progress, the agent checks whether the stream still exists. */
-const streamCheckMs = 1000
 
 /**
  * `releasing`: jobs are ending. `confirming`: events wait for their acknowledgement. `storing`: the
@@ -31,9 +29,7 @@ export class AgentEnding {
   #keepsResults = false
   #sinceMs = 0
   #limitFromMs = Infinity
-  #checkedMs = -Infinity
   #undelivered = 0
-  #isChecking = false
 
   constructor(options: AgentEndingOptions) {
     this.#options = options
@@ -62,18 +58,6 @@ export class AgentEnding {
     this.#limitFromMs = Math.min(this.#limitFromMs, nowMs)
   }
 
-  /** Results are given up only after the stream was looked for. */
-  handleStreamChecked(isGone: boolean, nowMs: number): void {
-    this.#isChecking = false
-    this.#checkedMs = nowMs
-    const { outbox, driver } = this.#options
-    const { unstoredResults } = outbox
-    const isLate = nowMs - Math.max(this.#progressMs, this.#limitFromMs) >= driver.ownerTtlMs
-    if (!isGone && !isLate) return
-    if (!isGone) this.#undelivered = unstoredResults
-    outbox.close()
-  }
-
   /** Continues as far as possible. */
   advance(nowMs: number): void {
     if (this.#phase === 'confirming') this.#confirm(nowMs)
@@ -92,19 +76,31 @@ export class AgentEnding {
   }
 
   #store(nowMs: number): void {
-    const { outbox, out } = this.#options
-    if (!outbox.hasUnstored) {
-      outbox.close()
-      this.#phase = 'done'
-      out.push({ kind: 'done', undelivered: this.#undelivered })
-    } else if (!this.#isChecking && nowMs - this.#progressMs >= streamCheckMs) {
-      if (nowMs - this.#checkedMs < streamCheckMs) return
-      this.#isChecking = true
-      out.push({ kind: 'check-stream' })
-    }
+    const { outbox, driver, out } = this.#options
+    // While the broker is there, results are given up only after the stream was looked for.
+    if (!driver.isConnected && this.#isLate(nowMs)) this.#giveUp()
+    if (outbox.hasUnstored) return
+    outbox.close()
+    this.#phase = 'done'
+    out.push({ kind: 'done', undelivered: this.#undelivered })
   }
 
-  get #progressMs(): number {
-    return Math.max(this.#sinceMs, this.#options.outbox.progressMs)
+  /** The agent has looked for the stream. Nobody needs results whose stream is gone. */
+  handleStream(isOurs: boolean, nowMs: number): void {
+    if (!isOurs) this.#options.outbox.close()
+    else if (this.#isLate(nowMs)) this.#giveUp()
+  }
+
+  #isLate(nowMs: number): boolean {
+    if (this.#phase !== 'storing') return false
+    const { outbox, driver } = this.#options
+    const sinceMs = Math.max(this.#sinceMs, outbox.progressMs, this.#limitFromMs)
+    return nowMs - sinceMs >= driver.ownerTtlMs
+  }
+
+  #giveUp(): void {
+    const { outbox } = this.#options
+    this.#undelivered = outbox.unstoredResults
+    outbox.close()
   }
 }

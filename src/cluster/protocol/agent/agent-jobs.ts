@@ -173,7 +173,7 @@ export class AgentJobs {
       const request = this.#arriving.get(uid)
       if (isNamed(request, attempt, driverStart)) this.#cancelArriving(request, reason, nowMs)
       const result = this.#options.outbox.large.cancel(uid, attempt, driverStart, reason)
-      if (result !== null) this.#options.outbox.sendShort({ result, objects: [] }, nowMs)
+      if (result !== null) this.#options.outbox.sendShort(result, null, nowMs)
     }
   }
 

@@ -15,7 +15,7 @@ import {
 import type { AgentInstruction } from './agent-stimuli.ts'
 import type { KeptMessages, KeptResults } from './kept-messages.ts'
 import type { KnownDriver } from './known-driver.ts'
-import { LargeResults, type OwnedResult, type ShortResult } from './large-results.ts'
+import { LargeResults, type OwnedResult } from './large-results.ts'
 import type { WorkRate } from './work-rate.ts'
 
 export interface AgentOutboxOptions {
@@ -69,8 +69,7 @@ export class AgentOutbox {
 
   constructor(options: AgentOutboxOptions) {
     this.#options = options
-    const fits = (result: WireResult): boolean => this.#fits(this.#serialize([result], 0))
-    this.large = new LargeResults(options.out, fits)
+    this.large = new LargeResults(options.out)
   }
 
   /** Whether the broker does not store results. No further attempts begin until it does. */
@@ -144,7 +143,7 @@ export class AgentOutbox {
     const [first] = results
     if (first === undefined) return
     const payload = this.#serialize(results, this.#sent + 1)
-    if (this.#fits(payload)) return this.#publish(results.length, payload, [], nowMs)
+    if (this.#fits(payload)) return this.#publish(results.length, payload, null, nowMs)
     if (results.length === 1) return this.large.store(this.#toOwned(toWireResult(first)))
     const middle = results.length >> 1
     this.#send(results.slice(0, middle), nowMs)
@@ -155,29 +154,24 @@ export class AgentOutbox {
     return { driverStart: this.#options.driver.start, ...result }
   }
 
-  /** Sends a result whose parts are stored, or which lost them. */
-  sendShort({ result, objects }: ShortResult, nowMs: number): void {
+  /** Sends a result whose contents are stored in `object`, or will not be. */
+  sendShort(result: WireResult, object: ObjectToStore | null, nowMs: number): void {
     this.#options.onFlush(nowMs)
-    this.#publish(1, this.#serialize([result], this.#sent + 1), objects, nowMs)
+    this.#publish(1, this.#serialize([result], this.#sent + 1), object, nowMs)
   }
 
   /** Sends events that no driver has confirmed. They are stored like results. */
   sendEvents(reports: readonly ReportedEvents[], nowMs: number): void {
     for (const one of reports) {
       const message = { ...this.#toMessage([], this.#sent + 1, nowMs), reports: [one] }
-      this.#publish(0, encode(message), [], nowMs)
+      this.#publish(0, encode(message), null, nowMs)
     }
   }
 
-  #publish(
-    results: number,
-    payload: Buffer,
-    objects: readonly ObjectToStore[],
-    nowMs: number,
-  ): void {
+  #publish(results: number, payload: Buffer, object: ObjectToStore | null, nowMs: number): void {
     if (this.#isClosed) return
     const { kept, driver, out } = this.#options
-    const message = kept.addResults({ number: ++this.#sent, results, payload, objects })
+    const message = kept.addResults({ number: ++this.#sent, results, payload, object })
     const header = driver.link.nextHeader(nowMs)
     if (driver.hasStream(nowMs)) return this.#append(message, payload, header)
     if (driver.isConnected) out.push({ kind: 'send', header, payload })
@@ -203,15 +197,15 @@ export class AgentOutbox {
 
   /** Puts the value to which a message refers into the store again. The driver reads it again. */
   restore(number: number): void {
-    const message = this.#options.kept.getResults(number)
-    if (message !== undefined) this.large.restore(message.objects)
+    const object = this.#options.kept.getResults(number)?.object ?? null
+    if (object !== null) this.large.restore(object)
   }
 
-  handlePut(id: number, names: readonly string[], nowMs: number): void {
+  handlePut(id: number, name: string, nowMs: number): void {
     this.#problem = null
     this.progressMs = nowMs
-    const stored = this.large.markStored(id, names)
-    if (stored !== null) this.sendShort(stored, nowMs)
+    const stored = this.large.markStored(id, name)
+    if (stored !== null) this.sendShort(stored.result, stored.object, nowMs)
   }
 
   handleAppended(number: number, connection: number, nowMs: number): void {
@@ -291,8 +285,8 @@ export class AgentOutbox {
   #storeAll(): void {
     for (const message of this.#options.kept.unstored) {
       if (message.state !== 'unstored' || message.payload === null) continue
-      if (message.mayLackObjects) this.large.restore(message.objects)
-      message.mayLackObjects = false
+      if (message.mayLackObject && message.object !== null) this.large.restore(message.object)
+      message.mayLackObject = false
       this.#append(message, message.payload)
     }
   }

@@ -182,16 +182,15 @@ export class AgentMachine {
         return this.#outbox.handleRefusal(number, connection, error, isFull)
       }
       case 'stream':
+        if (this.isEnding) this.#ending.handleStream(stimulus.isOurs, nowMs)
         return this.#outbox.handleStream(stimulus.isOurs, stimulus.created)
-      case 'stream-checked':
-        return this.#ending.handleStreamChecked(stimulus.isGone, nowMs)
       case 'room':
         return this.#outbox.handleRoom(stimulus.isMade)
       case 'put':
-        return this.#outbox.handlePut(stimulus.id, stimulus.names, nowMs)
+        return this.#outbox.handlePut(stimulus.id, stimulus.name, nowMs)
       case 'unputable': {
         const result = this.#outbox.large.markUnputable(stimulus.id, stimulus.error)
-        if (result !== null) this.#outbox.sendShort({ result, objects: [] }, nowMs)
+        if (result !== null) this.#outbox.sendShort(result, null, nowMs)
         return
       }
       case 'store-problem':
@@ -368,7 +367,6 @@ type StoreKind =
   | 'appended'
   | 'append-refused'
   | 'stream'
-  | 'stream-checked'
   | 'room'
   | 'put'
   | 'unputable'

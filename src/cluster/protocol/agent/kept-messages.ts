@@ -15,12 +15,13 @@ export interface KeptResults {
   readonly number: number
   /** How many results the message has. */
   readonly results: number
-  /** `null` if only the number is kept. There are no `objects` then. */
+  /** `null` if only the number is kept. There is no `object` then. */
   payload: Buffer | null
-  objects: readonly ObjectToStore[]
+  /** The stored object to which the message refers. */
+  object: ObjectToStore | null
   state: 'unstored' | 'appending' | 'stored'
-  /** Whether the store may have lost the objects, which no driver has read. */
-  mayLackObjects: boolean
+  /** Whether the store may have lost the object, which no driver has read. */
+  mayLackObject: boolean
 }
 
 /** A message that is sent again on a new link. */
@@ -71,9 +72,9 @@ export class KeptMessages {
     this.#eventBytes = this.#events.reduce((sum, { payload }) => sum + payload.length, 0)
   }
 
-  addResults(message: Omit<KeptResults, 'order' | 'state' | 'mayLackObjects'>): KeptResults {
+  addResults(message: Omit<KeptResults, 'order' | 'state' | 'mayLackObject'>): KeptResults {
     const order = ++this.#order
-    const kept: KeptResults = { ...message, order, state: 'unstored', mayLackObjects: false }
+    const kept: KeptResults = { ...message, order, state: 'unstored', mayLackObject: false }
     this.#results.set(message.number, kept)
     this.#resultBytes += countBytes(kept)
     this.#trim()
@@ -106,7 +107,7 @@ export class KeptMessages {
     for (const kept of this.#results.values()) {
       if (kept.payload === null) continue
       kept.state = 'unstored'
-      kept.mayLackObjects = kept.objects.length > 0 && kept.number > this.#takenThrough
+      kept.mayLackObject = kept.object !== null && kept.number > this.#takenThrough
     }
   }
 
@@ -188,11 +189,11 @@ export class KeptMessages {
   #dropContent(kept: KeptResults): void {
     if (kept.payload !== null) this.#resultBytes -= countBytes(kept)
     kept.payload = null
-    kept.objects = []
+    kept.object = null
   }
 }
 
 const orderOf = ({ events, results }: ResentMessage): number => (events ?? results).order
 
-const countBytes = ({ payload, objects }: KeptResults): number =>
-  objects.reduce((sum, { data }) => sum + data.length, payload?.length ?? 0)
+const countBytes = ({ payload, object }: KeptResults): number =>
+  (payload?.length ?? 0) + (object?.data.length ?? 0)

@@ -1,4 +1,4 @@
-/** Results that are too large for a message: their large parts go to the broker's store first. */
+/** Results that are too large for a message: their contents go to the broker's store first. */
 
 import { toErrorRecord } from '../../../foundation/error-record.ts'
 import type { ObjectToStore } from '../../broker/stored-objects.ts'
@@ -8,36 +8,23 @@ import { toShortError } from '../../wire/results.ts'
 import type { AgentInstruction } from './agent-stimuli.ts'
 import { toHeldJob } from './held-attempts.ts'
 
-type Part = 'value' | 'output' | 'error'
-
 /** A result with the start of the driver that sent its attempt. */
 export type OwnedResult = WireResult & { readonly driverStart: number }
 
+/** A result, and the stored object with its contents. */
 interface LargeResult {
   readonly result: OwnedResult
-  readonly parts: readonly Part[]
-  readonly objects: readonly ObjectToStore[]
+  readonly object: ObjectToStore
 }
-
-/** A result that fits into a message, and the stored objects that it refers to. */
-export interface ShortResult {
-  readonly result: WireResult
-  readonly objects: readonly ObjectToStore[]
-}
-
-/** Longer than the name of a stored object. */
-const anyName = 'n'.repeat(256)
 
 export class LargeResults {
   readonly #out: AgentInstruction[]
-  readonly #fitsMessage: (result: WireResult) => boolean
   readonly #pending = new Map<number, LargeResult>()
   readonly #restoring = new Set<number>()
   #ids = 0
 
-  constructor(out: AgentInstruction[], fitsMessage: (result: WireResult) => boolean) {
+  constructor(out: AgentInstruction[]) {
     this.#out = out
-    this.#fitsMessage = fitsMessage
   }
 
   get size(): number {
@@ -49,56 +36,56 @@ export class LargeResults {
     return [...this.#pending.values()].map(({ result }) => toHeldJob(result))
   }
 
-  /** Stores the large parts of a result. */
   store(result: OwnedResult): void {
-    const parts = this.#largeParts(result)
-    const objects = parts.map((part) => ({
-      prefix: `${result.uid}/${result.attempt}/${part}`,
-      title: `the ${part} of task ${result.uid}`,
-      data: encode(contentOf(result, part)),
-    }))
-    this.#pending.set(++this.#ids, { result, parts, objects })
-    this.#out.push({ kind: 'put', id: this.#ids, objects })
+    const { uid, attempt, outcome, facts } = result
+    const what = outcome.kind === 'complete' ? 'value' : 'output'
+    const object = {
+      prefix: `${uid}/${attempt}/result`,
+      title: `the ${what} of task ${uid}`,
+      data: encode({ outcome, facts }),
+    }
+    this.#pending.set(++this.#ids, { result, object })
+    this.#out.push({ kind: 'put', id: this.#ids, object })
   }
 
-  /** Returns the result whose parts are stored under these names; `null` if nobody needs it. */
-  markStored(id: number, names: readonly string[]): ShortResult | null {
+  /** Returns the short form of a result that is stored under this name; `null` if not needed. */
+  markStored(id: number, name: string): LargeResult | null {
     if (this.#restoring.delete(id)) return null
-    const large = this.#pending.get(id)
-    if (!this.#pending.delete(id) || large === undefined) {
-      this.#out.push({ kind: 'delete', names })
+    const large = this.#take(id)
+    if (large === null) {
+      this.#out.push({ kind: 'delete', name })
       return null
     }
-    let result: WireResult = large.result
-    for (const [at, part] of large.parts.entries()) result = replacePart(result, part, names[at])
-    return { result, objects: large.objects }
+    const { result, object } = large
+    const outcome = { kind: 'stored', object: name, of: result.outcome.kind } as const
+    return { result: { ...result, facts: null, outcome }, object }
   }
 
   /** Returns the failure that replaces a result that will never fit into the store. */
   markUnputable(id: number, error: Error): WireResult | null {
-    const large = this.#pending.get(id)
-    if (!this.#pending.delete(id) || large === undefined) return null
-    const { outcome } = large.result
+    const result = this.#take(id)?.result
+    if (result === undefined) return null
+    const { outcome } = result
     const record = outcome.kind === 'fail' ? toShortError(outcome.error) : toErrorRecord(error)
-    return withoutParts(large.result, { kind: 'fail', error: record, isThrown: false })
+    return withoutContents(result, { kind: 'fail', error: record, isThrown: false })
   }
 
-  /** Returns the result of a canceled attempt whose parts were being stored. */
+  /** Returns the result of a canceled attempt whose result was being stored. */
   cancel(uid: string, attempt: number, driverStart: number, reason: string): WireResult | null {
     for (const [id, { result }] of this.#pending) {
       const isNamed = result.uid === uid && result.attempt === attempt
       if (!isNamed || result.driverStart !== driverStart) continue
       this.#pending.delete(id)
       this.#out.push({ kind: 'cancel-put', id })
-      return withoutParts(result, { kind: 'cancel', reason })
+      return withoutContents(result, { kind: 'cancel', reason })
     }
     return null
   }
 
-  /** Stores the objects of a message again. */
-  restore(objects: readonly ObjectToStore[]): void {
+  /** Stores the object of a message again. */
+  restore(object: ObjectToStore): void {
     this.#restoring.add(++this.#ids)
-    this.#out.push({ kind: 'put', id: this.#ids, objects })
+    this.#out.push({ kind: 'put', id: this.#ids, object })
   }
 
   clear(): void {
@@ -109,42 +96,14 @@ export class LargeResults {
     this.#restoring.clear()
   }
 
-  #largeParts(result: WireResult): readonly Part[] {
-    if (result.outcome.kind === 'complete') return ['value']
-    const parts: Part[] = result.facts?.stdout === undefined ? [] : ['output']
-    if (result.outcome.kind !== 'fail') return parts
-    const hasFit = parts.length > 0 && this.#fitsMessage(replacePart(result, 'output', anyName))
-    return hasFit ? parts : [...parts, 'error']
+  #take(id: number): LargeResult | null {
+    const large = this.#pending.get(id) ?? null
+    this.#pending.delete(id)
+    return large
   }
 }
 
-function contentOf({ outcome, facts }: WireResult, part: Part): unknown {
-  if (part === 'output') return { stdout: facts?.stdout, stderr: facts?.stderr }
-  if (part === 'value') return outcome.kind === 'complete' ? outcome.value : undefined
-  return outcome.kind === 'fail' ? outcome.error : null
-}
-
-function replacePart(result: WireResult, part: Part, name = ''): WireResult {
-  if (part === 'value') return { ...result, outcome: { kind: 'complete-large', object: name } }
-  if (part === 'output') {
-    return { ...result, facts: withoutOutput(result), outputObject: name }
-  }
-  const { outcome } = result
-  if (outcome.kind !== 'fail') return result
-  return {
-    ...result,
-    errorObject: name,
-    outcome: { ...outcome, error: toShortError(outcome.error) },
-  }
-}
-
-const withoutParts = (result: WireResult, outcome: WireResult['outcome']): WireResult => ({
-  ...result,
-  facts: withoutOutput(result),
-  outcome,
-})
-
-function withoutOutput({ facts }: WireResult): WireResult['facts'] {
-  const { stdout: _, stderr: __, ...others } = facts ?? {}
-  return others
+function withoutContents(result: WireResult, outcome: WireResult['outcome']): WireResult {
+  const { stdout: _, stderr: __, ...facts } = result.facts ?? {}
+  return { ...result, facts, outcome }
 }

@@ -285,7 +285,7 @@ export class Driver {
     if (this.#state !== 'ready') return
     for (const [agent, jobs] of this.#jobs.findRecalled(nowMs)) {
       if (agent.state === 'attached' && jobs.length > 0) {
-        this.#instructions.push({ kind: 'send recall', agent, jobs })
+        this.#instructions.push({ kind: 'send', agent, message: { kind: 'recall', jobs } })
       }
     }
     this.#unplaceable.fail(nowMs)

@@ -12,7 +12,7 @@ import {
   type ReportedEvents,
   type ResultsMessage,
 } from '../../wire/messages.ts'
-import { refersToObject, type ResultReport } from '../../wire/results.ts'
+import type { ResultReport } from '../../wire/results.ts'
 import type { ReceivedMessage } from './agent-results.ts'
 import type { DriverInstruction, StoredParts } from './driver-interface.ts'
 import type { DriverJobs } from './driver-jobs.ts'
@@ -142,7 +142,7 @@ export class ReceivedResults {
         driverStart !== jobs.driverStart &&
         (!agent.hasReportedEarlier || this.returned.isHeld(agent, end))
       if (!isFound) jobs.drop(agent.name, uid, attempt, message)
-      else if (refersToObject(end)) {
+      else if (end.outcome.kind === 'stored') {
         // The agent keeps the value, because the store may lose it before it is read.
         this.returned.addResult({ ...end, source: { agent, message } })
       } else {
@@ -155,7 +155,7 @@ export class ReceivedResults {
 
   #report(parts: StoredParts): void {
     const { one, end, agent, message } = parts
-    if (refersToObject(end)) {
+    if (end.outcome.kind === 'stored') {
       one.isEnding = true
       if (message !== null) agent?.results.beginReading(message)
       return this.#instruct({ kind: 'read parts', parts })
@@ -216,7 +216,8 @@ export class ReceivedResults {
     if (isLost && agent !== null && message !== null && agent.state !== 'lost') {
       agent.results.beginReading(message)
       this.#restoring.push(parts)
-      return this.#instruct({ kind: 'send restore', agent, number: message.number })
+      const restore = { kind: 'restore', number: message.number } as const
+      return this.#instruct({ kind: 'send', agent, message: restore })
     }
     one.isEnding = false
     if (!isLost) return this.#report(parts)

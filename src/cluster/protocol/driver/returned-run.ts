@@ -367,10 +367,9 @@ function settle({ source }: FoundResult): void {
   if (source !== undefined) source.message.left--
 }
 
-const isCompletion = ({ outcome: { kind } }: WireResult): boolean =>
-  kind === 'complete' || kind === 'complete-large'
-
-const isCanceled = ({ outcome }: WireResult): boolean => outcome.kind === 'cancel'
+const kindOf = ({ outcome }: WireResult) => (outcome.kind === 'stored' ? outcome.of : outcome.kind)
+const isCompletion = (end: WireResult): boolean => kindOf(end) === 'complete'
+const isCanceled = (end: WireResult): boolean => kindOf(end) === 'cancel'
 
 const countUncounted = (from: number, to: number, ends: readonly WireResult[]): number =>
   Math.max(0, to - from - ends.filter((end) => end.attempt < to && !isCanceled(end)).length)

@@ -27,6 +27,9 @@ export interface SessionAgentsOptions {
   readonly onReport: (agent: RemoteAgent, report: AgentReport) => void
 }
 
+/** Longer cancel reasons are cut for the agent. The session keeps the whole reason. */
+const maxReasonLength = 1000
+
 export class SessionAgents {
   readonly #options: SessionAgentsOptions
   readonly #agents: Map<string, RemoteAgent>
@@ -103,8 +106,9 @@ export class SessionAgents {
       if (agent.state === 'lost') continue
       if (agent.state === 'new' || agent.state === 'attaching') this.#canceling.add(agent)
       else {
-        for (const [reason, jobs] of agent.takeCancels()) {
-          this.#instruct({ kind: 'send cancel', agent, jobs, reason })
+        for (const [whole, jobs] of agent.takeCancels()) {
+          const reason = whole.slice(0, maxReasonLength)
+          this.#instruct({ kind: 'send', agent, message: { kind: 'cancel', jobs, reason } })
         }
       }
     }
@@ -161,7 +165,8 @@ export class SessionAgents {
   /** Tells the agent which of its results it need not keep. */
   reportResults(agent: RemoteAgent): void {
     const report = agent.results.takeReport()
-    if (report !== null) this.#instruct({ kind: 'send recorded', agent, report })
+    if (report === null) return
+    this.#instruct({ kind: 'send', agent, message: { kind: 'recorded', ...report } })
   }
 
   /** Begins a new link: driver and agent compare what they have. */

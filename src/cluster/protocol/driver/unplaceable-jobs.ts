@@ -2,8 +2,14 @@
 
 import { BackendError } from '../../../foundation/errors.ts'
 import type { ResourceRequest } from '../../../tasks/resources.ts'
+import type { TaskSpec } from '../../../tasks/spec.ts'
 import { noRules, refuseByKind, rulesHint } from '../../wire/agent-rules.ts'
-import { type NodeFacts, type NotAllowed, maxSilenceMs } from '../../wire/messages.ts'
+import {
+  type AgentRules,
+  type NodeFacts,
+  type NotAllowed,
+  maxSilenceMs,
+} from '../../wire/messages.ts'
 import { canRun, describeRequest, missingResource } from '../../../tasks/resource-fit.ts'
 import type { DriverJobs } from './driver-jobs.ts'
 import { findUnplaceable, toResourceRequest } from '../placement/placement-state.ts'
@@ -57,46 +63,58 @@ export class UnplaceableJobs {
     for (const name of this.#waits.keys()) if (!unplaceable.has(name)) this.#waits.delete(name)
     for (const [name, refusing] of unplaceable) {
       if (refusing.length > 0 && this.#failRefused(name, refusing, nowMs)) continue
-      if (explainNoAgent !== null) {
-        this.#failWithoutAgent(name, explainNoAgent)
-        continue
-      }
-      const { sinceMs, firstMs } = this.#waits.get(name) ?? { sinceMs: nowMs, firstMs: nowMs }
-      const isDue = nowMs - firstMs >= this.#timeoutMs
-      const nextMs = isDue ? this.#failDue(name, sinceMs, nowMs) : firstMs
-      this.#waits.set(name, { sinceMs, firstMs: nextMs })
+      if (explainNoAgent === null) this.#failDue(name, nowMs)
+      else this.#failWithoutAgent(name, explainNoAgent)
     }
+  }
+
+  /** Fails the jobs of a shape for which there is an error. */
+  #failWhere(name: string, errorOf: (one: DriverJob) => BackendError | null): void {
+    const { placement, refusals } = this.#jobs
+    const all = placement.removeShape(name).map((one) => ({ one, error: errorOf(one) }))
+    const remaining: DriverJob[] = []
+    for (const { one, error } of all) {
+      one.isEnding = error !== null
+      one.exclusion = refusals.findExclusion(one.spec)
+      if (error === null) remaining.push(one)
+    }
+    // This comes before any report, because the session may cancel other jobs during a report.
+    placement.putBack(remaining)
+    for (const { one, error } of all) {
+      // The failure is final, because another attempt would fail for the same reason.
+      if (error !== null) this.#jobs.end(one, { kind: 'fail', error, isFinal: true }, null)
+    }
+  }
+
+  /** Returns a shape with its first job; `null` if no job waits. */
+  #findShape(name: string) {
+    const shape = this.#jobs.placement.shapes.find(({ key }) => key === name)
+    const head = shape?.queue.peek()
+    return shape === undefined || head === undefined ? null : { shape, head }
   }
 
   /**
    * Fails jobs that all suitable agents refuse. Returns `false` while another agent may allow them.
    */
   #failRefused(name: string, refusing: readonly string[], nowMs: number): boolean {
-    if (this.#known.allHeardMs > nowMs) return false
-    const { placement, refusals } = this.#jobs
-    const all = placement.removeShape(name)
     // All jobs of a shape have the same requests, so it is enough to check one.
-    const isOpen = all[0] !== undefined && this.#couldBeAllowed(all[0], refusing, nowMs)
-    const refused: (readonly [DriverJob, readonly NotAllowed[]])[] = []
-    const remaining: DriverJob[] = []
-    for (const one of all) {
+    const head = this.#findShape(name)?.head
+    if (head === undefined || this.#known.allHeardMs > nowMs) return false
+    if (this.#couldBeAllowed(head, refusing, nowMs)) return false
+    this.#failWhere(name, ({ spec }) => {
       const reasons = refusing.map((agent) => {
         const rules = this.#known.find(agent)?.announcement ?? noRules
-        return refusals.find(agent, one.spec) ?? refuseByKind(agent, rules, one.spec)
+        return this.#findRefusal(agent, rules, spec)
       })
       const known = reasons.filter((reason) => reason !== null)
       // If a refusal was forgotten, the agent is asked again.
-      one.isEnding = !isOpen && known.length === reasons.length
-      if (one.isEnding) refused.push([one, known])
-      else remaining.push(one)
-    }
-    for (const one of remaining) one.exclusion = refusals.findExclusion(one.spec)
-    // This comes before any report, because the session may cancel other jobs during a report.
-    placement.putBack(remaining)
-    for (const [one, reasons] of refused) {
-      this.#jobs.end(one, { kind: 'fail', error: notAllowedError(reasons), isFinal: true }, null)
-    }
-    return !isOpen
+      return known.length === reasons.length ? notAllowedError(known) : null
+    })
+    return true
+  }
+
+  #findRefusal(agent: string, rules: AgentRules, spec: TaskSpec): NotAllowed | null {
+    return this.#jobs.refusals.find(agent, spec) ?? refuseByKind(agent, rules, spec)
   }
 
   /** Fails jobs that no agent will ever run. Checks each job, because run times may differ. */
@@ -104,21 +122,12 @@ export class UnplaceableJobs {
     name: string,
     explainNoAgent: (resources: ResourceRequest) => BackendError | null,
   ): void {
-    const { placement } = this.#jobs
-    const shape = placement.shapes.find(({ key }) => key === name)
-    const head = shape?.queue.peek()
-    if (shape === undefined || head === undefined) return
-    const { group } = shape
+    const found = this.#findShape(name)
+    if (found === null) return
+    const { group } = found.shape
     const why = ({ spec }: DriverJob): BackendError | null =>
       explainNoAgent(toResourceRequest({ request: spec.resources, group }))
-    if (why(head) === null) return
-    const all = placement.removeShape(name).map((one) => ({ one, error: why(one) }))
-    const remaining = all.filter(({ error }) => error === null)
-    placement.putBack(remaining.map(({ one }) => one))
-    for (const { one, error } of all) one.isEnding = error !== null
-    for (const { one, error } of all) {
-      if (error !== null) this.#jobs.end(one, { kind: 'fail', error, isFinal: true }, null)
-    }
+    if (why(found.head) !== null) this.#failWhere(name, why)
   }
 
   /** Whether the job may be allowed by an agent that is not used yet or is being restarted. */
@@ -126,38 +135,27 @@ export class UnplaceableJobs {
     const { agents, gone } = this.#known
     const sinceMs = nowMs - this.#timeoutMs
     const others = [...agents, ...gone.filter(({ leftMs }) => leftMs > sinceMs)]
-    const { refusals } = this.#jobs
     return others.some(({ announcement }) => {
       const { facts, name } = announcement
       if (refusing.includes(name)) return false
-      const why = refusals.find(name, spec) ?? refuseByKind(name, announcement, spec)
-      return why === null && canRun(facts, spec.resources)
+      return this.#findRefusal(name, announcement, spec) === null && canRun(facts, spec.resources)
     })
   }
 
-  /** Fails jobs that waited too long. Returns when the first remaining one began to wait. */
-  #failDue(name: string, sinceMs: number, nowMs: number): number {
-    const { placement } = this.#jobs
-    const due: DriverJob[] = []
-    const remaining: DriverJob[] = []
-    let firstMs = nowMs
-    for (const one of placement.removeShape(name)) {
-      const fromMs = Math.max(sinceMs, one.sinceMs)
-      one.isEnding = nowMs - fromMs >= this.#timeoutMs
-      if (!one.isEnding) firstMs = Math.min(firstMs, fromMs)
-      if (one.isEnding) due.push(one)
-      else remaining.push(one)
-    }
-    // This comes before any report, because the session may cancel other jobs during a report.
-    placement.putBack(remaining)
+  /** Fails jobs that waited too long. */
+  #failDue(name: string, nowMs: number): void {
+    const { sinceMs, firstMs } = this.#waits.get(name) ?? { sinceMs: nowMs, firstMs: nowMs }
+    if (nowMs - firstMs < this.#timeoutMs) return void this.#waits.set(name, { sinceMs, firstMs })
     let found: string | null = null
-    for (const one of due) {
-      found ??= this.#describeAgents(one.spec.resources, nowMs)
-      const error = this.#createError(one, found)
-      // The failure is final, because another attempt would wait just as long.
-      this.#jobs.end(one, { kind: 'fail', error, isFinal: true }, null)
-    }
-    return firstMs
+    let nextMs = nowMs
+    this.#failWhere(name, (one) => {
+      const fromMs = Math.max(sinceMs, one.sinceMs)
+      const isDue = nowMs - fromMs >= this.#timeoutMs
+      if (!isDue) nextMs = Math.min(nextMs, fromMs)
+      else found ??= this.#describeAgents(one.spec.resources, nowMs)
+      return isDue ? this.#createError(one, found ?? '') : null
+    })
+    this.#waits.set(name, { sinceMs, firstMs: nextMs })
   }
 
   #createError({ spec }: DriverJob, found: string): BackendError {
