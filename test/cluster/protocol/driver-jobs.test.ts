@@ -102,6 +102,27 @@ it('events of a task keep their order when its clocks are read at different mome
   expect(times).toEqual([0.52, 0.52, 0.532, 0.532])
 })
 
+it('an event that arrives before the start of its attempt is reported after the start', () => {
+  const clock = new ManualClock(0)
+  const reported: string[] = []
+  const jobs = new DriverJobs(
+    {
+      report: (_, { kind }) => void reported.push(kind),
+      notice: ({ kind }) => void reported.push(kind),
+    },
+    () => readMoment(clock),
+  )
+  const agent = createAgent()
+  const one = jobs.add(jobOf('told'), 0)
+  jobs.assign(one, agent, 0)
+  const { eventType, schema } = TaskProgress
+  const fields = { fraction: 0.5, text: null }
+  jobs.reportEvent(agent, { eventType, schema, fields, taskId: 'told', atMs: 1 }, jobs.readTime())
+  expect(reported).toEqual([])
+  jobs.reportStart(one, agent, { beganMs: 0, workerId: 'first/w1' }, jobs.readTime())
+  expect(reported).toEqual(['start', 'event'])
+})
+
 it('an attempt counts as begun after three lost nodes that could run it at once', () => {
   const jobs = new DriverJobs({ report() {}, notice() {} }, () => readMoment(new ManualClock(0)))
   const lose = (...held: DriverJob[]): string[] => {

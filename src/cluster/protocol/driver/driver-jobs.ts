@@ -330,6 +330,7 @@ export class DriverJobs {
     // A restarted agent has the name of its predecessor.
     if (this.#agents.get(agent.name) === agent) this.placement.release(agent.name, one)
     one.agent = null
+    one.earlyEvents = null
   }
 
   reportStart(
@@ -344,6 +345,10 @@ export class DriverJobs {
     const nodeId = agent?.name ?? workerId.split('/')[0] ?? ''
     const facts = files === undefined ? {} : { facts: files }
     this.#report(one, { kind: 'start', at, workerId, nodeId, ...facts })
+    const { earlyEvents } = one
+    if (earlyEvents === null || agent === null) return
+    one.earlyEvents = null
+    for (const event of earlyEvents) this.reportEvent(agent, event, now)
   }
 
   #report(one: DriverJob, report: TaskReport): void {
@@ -377,6 +382,11 @@ export class DriverJobs {
   reportEvent({ name, offset }: EventSource, event: WireEvent, now: Moment): void {
     const { taskId, fields, atMs } = event
     const one = taskId === null ? undefined : this.#table.find(-1, taskId)
+    if (one?.agent?.name === name && !one.isStarted) {
+      one.earlyEvents ??= []
+      one.earlyEvents.push(event)
+      return
+    }
     const atSeconds = toEventSeconds(one, offset, atMs, now)
     const timed = { ...fields, event_time: atSeconds }
     const about = { nodeId: name, ...(taskId === null ? {} : { taskId }) }

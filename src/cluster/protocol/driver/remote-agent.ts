@@ -4,7 +4,13 @@ import type { ContinuedAttempt, Job } from '../../../backends/backend.ts'
 import { type Indexed, IndexedSet } from '../../../runtime/indexed-set.ts'
 import type { TaskSpec } from '../../../tasks/spec.ts'
 import type { NumberedJob } from '../../wire/job-batches.ts'
-import type { AgentStart, Announcement, JobReference, Offer } from '../../wire/messages.ts'
+import type {
+  AgentStart,
+  Announcement,
+  JobReference,
+  Offer,
+  WireEvent,
+} from '../../wire/messages.ts'
 import { AgentResults } from './agent-results.ts'
 import type { ClockOffset } from './clock-offset.ts'
 import type { Link } from '../link.ts'
@@ -155,6 +161,8 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   startedMs: number | null = null
   /** When the attempt began, by the clock of its agent. */
   beganMs: number | null = null
+  /** Events that arrived before the start. Its report was lost, and the result repeats it. */
+  earlyEvents: WireEvent[] | null = null
   latestSeconds = 0
   cancelReason: string | null = null
   /** The number of nodes that were lost while they had the job. */
