@@ -18,6 +18,13 @@ export type Fields<F> = {
 export type Tagged<Shapes> = {
   [Kind in keyof Shapes]: { readonly kind: Kind } & Readonly<Shapes[Kind]>
 }[keyof Shapes]
+/** What is done with the objects of each kind of a union. */
+export type Handlers<Union extends { readonly kind: string }, Args extends readonly unknown[]> = {
+  readonly [Kind in Union['kind']]: (
+    one: Extract<Union, { readonly kind: Kind }>,
+    ...args: Args
+  ) => void
+}
 /** The checks of all fields of `T` but `kind`, for a type that is not derived from its checks. */
 export type FormOf<T> = { readonly [K in Exclude<keyof T, 'kind'>]-?: (value: unknown) => boolean }
 

@@ -7,6 +7,7 @@ import type { ErrorRecord } from '../../../foundation/error-record.ts'
 import type { Moment } from '../../../tasks/lifecycle.ts'
 import { decode, encode } from '../../wire/codec.ts'
 import type { Header } from '../../wire/envelope.ts'
+import type { Handlers } from '../../wire/forms.ts'
 import type {
   AgentReport,
   Attach,
@@ -54,6 +55,54 @@ export class AgentMachine {
   #attaching: Attach | null = null
   #recalled: JobReference[] = []
   #isTrimming = false
+  readonly #handlers: Handlers<AgentStimulus, [nowMs: number, now: Moment]> = {
+    report: ({ job, report }, nowMs) => this.#jobs.handleReport(job, report, nowMs),
+    begin: ({ maxCores }, nowMs) => this.#begin(maxCores, nowMs),
+    wake: (_, nowMs) => this.#wake(nowMs),
+    message: ({ header, message }, nowMs) => this.#handleMessage(header, message, nowMs),
+    idle: ({ header, message }, nowMs) => this.#handleIdle(header, message, nowMs),
+    beat: ({ header, beat }, nowMs) => this.#handleBeat(header, beat, nowMs),
+    'unreadable-beat': ({ reason }, nowMs) => this.#handleUnreadableBeat(reason, nowMs),
+    ready: ({ jobs, specs }) => this.#jobs.enqueue(jobs, specs),
+    unready: ({ jobs, why }, nowMs) => this.#jobs.giveBack(jobs, why, nowMs),
+    spec: ({ request, spec }, nowMs) => this.#jobs.handleSpec(request, spec, nowMs),
+    notice: ({ notice }, _, now) => {
+      const held = notice.taskId === null ? undefined : this.held.get(notice.taskId)
+      this.#reports.addEvent(notice, held, now)
+    },
+    withdrawn: ({ jobs }, nowMs) => this.#handleWithdrawn(jobs, nowMs),
+    attach: ({ attach }, nowMs) => this.#attach(attach, nowMs),
+    tick: (_, nowMs) => this.#tick(nowMs),
+    link: ({ isUp }, nowMs) => this.#handleLink(isUp, nowMs),
+    drain: () => {
+      this.#isDraining = true
+      this.#jobs.isRefusing = true
+      this.#withdraw()
+    },
+    end: ({ reason, keepsResults }, nowMs) => this.#end(reason, keepsResults, nowMs),
+    released: (_, nowMs) => {
+      this.#outbox.flush(nowMs)
+      this.#reports.sendEvents(nowMs)
+      this.#ending.handleReleased(nowMs)
+    },
+    'limit-wait': (_, nowMs) => this.#ending.limitWait(nowMs),
+    drop: () => this.#outbox.close(),
+    appended: ({ number, connection }, nowMs) =>
+      this.#outbox.handleAppended(number, connection, nowMs),
+    'append-refused': ({ number, connection, error, isFull }) =>
+      this.#outbox.handleRefusal(number, connection, error, isFull),
+    stream: ({ isOurs, created }, nowMs) => {
+      if (this.isEnding) this.#ending.handleStream(isOurs, nowMs)
+      this.#outbox.handleStream(isOurs, created)
+    },
+    room: ({ isMade }) => this.#outbox.handleRoom(isMade),
+    put: ({ id, name }, nowMs) => this.#outbox.handlePut(id, name, nowMs),
+    unputable: ({ id, error }, nowMs) => {
+      const result = this.#outbox.large.markUnputable(id, error)
+      if (result !== null) this.#outbox.sendShort(result, null, nowMs)
+    },
+    'store-problem': ({ error, isFull }) => this.#outbox.block(error, isFull),
+  }
 
   constructor(options: AgentMachineOptions, nowMs: number) {
     const { agent, limitBytes, offer } = options
@@ -106,7 +155,8 @@ export class AgentMachine {
     this.#out.length = 0
     if (this.#ending.isDone) return this.#out
     const { monotonicMs: nowMs } = now
-    this.#apply(stimulus, now, nowMs)
+    const handle: (one: never, nowMs: number, now: Moment) => void = this.#handlers[stimulus.kind]
+    handle(stimulus as never, nowMs, now)
     if (this.isEnding) this.#ending.advance(nowMs)
     const dueMs = Math.min(this.#reports.dueMs, this.#outbox.dueMs)
     if (dueMs < this.#wakeMs) {
@@ -114,88 +164,6 @@ export class AgentMachine {
       this.#out.push({ kind: 'wake', afterMs: Math.max(0, dueMs - nowMs) })
     }
     return this.#out
-  }
-
-  #apply(stimulus: AgentStimulus, now: Moment, nowMs: number): void {
-    switch (stimulus.kind) {
-      case 'report':
-        return this.#jobs.handleReport(stimulus.job, stimulus.report, nowMs)
-      case 'begin':
-        return this.#begin(stimulus.maxCores, nowMs)
-      case 'wake':
-        return this.#wake(nowMs)
-      case 'message':
-        return this.#handleMessage(stimulus.header, stimulus.message, nowMs)
-      case 'idle':
-        return this.#handleIdle(stimulus.header, stimulus.message, nowMs)
-      case 'beat':
-        return this.#handleBeat(stimulus.header, stimulus.beat, nowMs)
-      case 'unreadable-beat':
-        return this.#handleUnreadableBeat(stimulus.reason, nowMs)
-      case 'ready':
-        return this.#jobs.enqueue(stimulus.jobs, stimulus.specs)
-      case 'unready':
-        return this.#jobs.giveBack(stimulus.jobs, stimulus.why, nowMs)
-      case 'spec':
-        return this.#jobs.handleSpec(stimulus.request, stimulus.spec, nowMs)
-      case 'notice': {
-        const { notice } = stimulus
-        const held = notice.taskId === null ? undefined : this.held.get(notice.taskId)
-        return this.#reports.addEvent(notice, held, now)
-      }
-      case 'withdrawn':
-        return this.#handleWithdrawn(stimulus.jobs, nowMs)
-      case 'attach':
-        return this.#attach(stimulus.attach, nowMs)
-      case 'tick':
-        return this.#tick(nowMs)
-      case 'link':
-        return this.#handleLink(stimulus.isUp, nowMs)
-      case 'drain':
-        this.#isDraining = true
-        this.#jobs.isRefusing = true
-        return this.#withdraw()
-      case 'end':
-        return this.#end(stimulus.reason, stimulus.keepsResults, nowMs)
-      case 'released':
-        this.#outbox.flush(nowMs)
-        this.#reports.sendEvents(nowMs)
-        return this.#ending.handleReleased(nowMs)
-      case 'limit-wait':
-        return this.#ending.limitWait(nowMs)
-      case 'drop':
-        return this.#outbox.close()
-      default:
-        return this.#handleStore(stimulus, nowMs)
-    }
-  }
-
-  #handleStore(
-    stimulus: Exclude<AgentStimulus, { kind: Exclude<AgentStimulus['kind'], StoreKind> }>,
-    nowMs: number,
-  ): void {
-    switch (stimulus.kind) {
-      case 'appended':
-        return this.#outbox.handleAppended(stimulus.number, stimulus.connection, nowMs)
-      case 'append-refused': {
-        const { number, connection, error, isFull } = stimulus
-        return this.#outbox.handleRefusal(number, connection, error, isFull)
-      }
-      case 'stream':
-        if (this.isEnding) this.#ending.handleStream(stimulus.isOurs, nowMs)
-        return this.#outbox.handleStream(stimulus.isOurs, stimulus.created)
-      case 'room':
-        return this.#outbox.handleRoom(stimulus.isMade)
-      case 'put':
-        return this.#outbox.handlePut(stimulus.id, stimulus.name, nowMs)
-      case 'unputable': {
-        const result = this.#outbox.large.markUnputable(stimulus.id, stimulus.error)
-        if (result !== null) this.#outbox.sendShort(result, null, nowMs)
-        return
-      }
-      case 'store-problem':
-        return this.#outbox.block(stimulus.error, stimulus.isFull)
-    }
   }
 
   #wake(nowMs: number): void {
@@ -362,14 +330,5 @@ export class AgentMachine {
     this.#out.push({ kind: 'release', reason })
   }
 }
-
-type StoreKind =
-  | 'appended'
-  | 'append-refused'
-  | 'stream'
-  | 'room'
-  | 'put'
-  | 'unputable'
-  | 'store-problem'
 
 const changed = { kind: 'changed' } as const

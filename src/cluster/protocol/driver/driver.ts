@@ -7,6 +7,7 @@ import type { BackendListener, Job } from '../../../backends/backend.ts'
 import { BackendError } from '../../../foundation/errors.ts'
 import type { Moment } from '../../../tasks/lifecycle.ts'
 import type { AgentReport, AgentStart } from '../../wire/messages.ts'
+import type { Handlers } from '../../wire/forms.ts'
 import type { DriverInstruction, DriverStimulus } from './driver-interface.ts'
 import { DriverJobs, type PlacementParts } from './driver-jobs.ts'
 import { type ClusterLoad, toLoad, toWaitingWork } from '../placement/placement-state.ts'
@@ -46,6 +47,46 @@ export class Driver {
   #needsRoom = false
   #failure: Error | null = null
   #closeReason = ''
+  readonly #handlers: Handlers<DriverStimulus, [nowMs: number]> = {
+    message: ({ agent, message }, nowMs) => this.#sessionAgents.receive(agent, message, nowMs),
+    submit: ({ jobs }) => this.#submit(jobs),
+    'submit together': ({ jobs, options }, nowMs) => {
+      for (const one of this.#jobs.addTogether(jobs, options, nowMs)) this.#accept(one)
+      this.#placeSoon()
+    },
+    cancel: ({ job, reason }) => this.#cancel(job, reason),
+    recorded: ({ jobs }) => this.#jobs.recorded.markRecorded(jobs),
+    place: () => this.#placeJobs(),
+    turn: () => this.#sessionAgents.sendCancels(),
+    tick: () => this.#tick(),
+    'agent joined': ({ agent }, nowMs) => this.#sessionAgents.join(agent, nowMs),
+    'agent draining': ({ agent }) => this.#sessionAgents.drain(agent),
+    'agent lost': ({ agent, reason }) => this.#sessionAgents.loseStart(agent, reason),
+    attached: ({ link, answer }, nowMs) => this.#sessionAgents.handleAnswer(link, answer, nowMs),
+    'not attached': ({ link, problem }) => this.#sessionAgents.handleProblem(link, problem),
+    'agent recorded': ({ agent }, nowMs) => this.#sessionAgents.handleRecorded(agent, nowMs),
+    'parts read': ({ parts, isLost }) => {
+      this.#results.handleParts(parts, isLost)
+      this.#placeSoon()
+    },
+    claimed: ({ driverStart, links, earlier }) => this.#claim(driverStart, links, earlier),
+    'stored results': ({ agent, messages }) => {
+      if (agent === null) {
+        for (const one of messages) this.#results.addStored(one)
+        return this.#handleStreamRead()
+      }
+      this.#results.addStoredOf(agent, messages)
+      this.#sessionAgents.finishLoss(agent)
+    },
+    unsendable: ({ one, error, isFinal }) => {
+      const final = isFinal ? ({ isFinal: true } as const) : {}
+      if (this.#jobs.has(one)) this.#jobs.end(one, { kind: 'fail', error, ...final }, null)
+    },
+    reconnected: (_, nowMs) => this.#sessionAgents.breakLinks(nowMs),
+    failed: ({ error }) => this.#fail(error),
+    close: ({ reason }) => this.#close(reason),
+    closed: ({ reason }) => this.#endAll(reason),
+  }
 
   constructor(options: DriverOptions) {
     const instruct = (instruction: DriverInstruction): void => {
@@ -93,79 +134,9 @@ export class Driver {
   advance(stimulus: DriverStimulus, now: Moment): readonly DriverInstruction[] {
     this.#now = now
     this.#instructions = []
-    this.#handle(stimulus)
+    const handle: (one: never, nowMs: number) => void = this.#handlers[stimulus.kind]
+    handle(stimulus as never, now.monotonicMs)
     return this.#instructions
-  }
-
-  #handle(stimulus: DriverStimulus): void {
-    const nowMs = this.#now.monotonicMs
-    const agents = this.#sessionAgents
-    switch (stimulus.kind) {
-      case 'message':
-        return agents.receive(stimulus.agent, stimulus.message, nowMs)
-      case 'submit':
-        return this.#submit(stimulus.jobs)
-      case 'submit together': {
-        const added = this.#jobs.addTogether(stimulus.jobs, stimulus.options, nowMs)
-        for (const one of added) this.#accept(one)
-        return this.#placeSoon()
-      }
-      case 'cancel':
-        return this.#cancel(stimulus.job, stimulus.reason)
-      case 'recorded':
-        return this.#jobs.recorded.markRecorded(stimulus.jobs)
-      case 'place':
-        return this.#placeJobs()
-      case 'turn':
-        return agents.sendCancels()
-      case 'tick':
-        return this.#tick()
-      case 'agent joined':
-        return agents.join(stimulus.agent, nowMs)
-      case 'agent draining':
-        return agents.drain(stimulus.agent)
-      case 'agent lost':
-        return agents.loseStart(stimulus.agent, stimulus.reason)
-      case 'attached':
-        return agents.handleAnswer(stimulus.link, stimulus.answer, nowMs)
-      case 'not attached':
-        return agents.handleProblem(stimulus.link, stimulus.problem)
-      case 'agent recorded':
-        return agents.handleRecorded(stimulus.agent, nowMs)
-      case 'parts read':
-        this.#results.handleParts(stimulus.parts, stimulus.isLost)
-        return this.#placeSoon()
-      default:
-        return this.#handleRare(stimulus)
-    }
-  }
-
-  #handleRare(stimulus: DriverStimulus): void {
-    switch (stimulus.kind) {
-      case 'claimed':
-        return this.#claim(stimulus.driverStart, stimulus.links, stimulus.earlier)
-      case 'stored results': {
-        const { agent, messages } = stimulus
-        if (agent === null) for (const one of messages) this.#results.addStored(one)
-        else this.#results.addStoredOf(agent, messages)
-        if (agent === null) return this.#handleStreamRead()
-        return this.#sessionAgents.finishLoss(agent)
-      }
-      case 'unsendable': {
-        const { one, error, isFinal } = stimulus
-        const final = isFinal ? ({ isFinal: true } as const) : {}
-        if (this.#jobs.has(one)) this.#jobs.end(one, { kind: 'fail', error, ...final }, null)
-        return
-      }
-      case 'reconnected':
-        return this.#sessionAgents.breakLinks(this.#now.monotonicMs)
-      case 'failed':
-        return this.#fail(stimulus.error)
-      case 'close':
-        return this.#close(stimulus.reason)
-      case 'closed':
-        return this.#endAll(stimulus.reason)
-    }
   }
 
   #submit(jobs: readonly Job[]): void {
