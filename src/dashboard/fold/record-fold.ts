@@ -27,7 +27,7 @@ import type { ViewEvent } from '../../views/panel.ts'
 import { countText, timeText } from '../../views/readable.ts'
 import { EventRing, readLatestEvents } from './event-ring.ts'
 import type { ViewQuery } from '../protocol.ts'
-import { answerQuery, answersRevision } from '../queries/queries.ts'
+import { answerQuery, answersRevision, freeAnswers } from '../queries/queries.ts'
 import type { QuerySource, TelemetryFacts } from '../queries/query-source.ts'
 import { FileMark } from './file-mark.ts'
 import { Replay } from './replay.ts'
@@ -122,6 +122,7 @@ export class RecordFold {
     await this.#startReading()
     const { views } = this.#follower
     if (views === null || this.#problem !== '') throw new StateError(this.#problem)
+    freeAnswers(views.pass)
     const { path, writers } = this.#parts
     return await makeReport(path, { writers, content: { views, skipped: this.#skipped } })
   }

@@ -4,7 +4,7 @@ import { ValueError } from '../../foundation/errors.ts'
 import type { RunPass } from '../../views/all-panels.ts'
 import { textAt, valueAt } from '../../views/columns.ts'
 import { createPastPass } from '../../views/moments/past-pass.ts'
-import { collectColumns, type RunColumns } from '../../views/moments/run-columns.ts'
+import { collectColumns, freeColumns, type RunColumns } from '../../views/moments/run-columns.ts'
 import { uidOf } from '../../views/task-index.ts'
 import type { Views, ViewQuery } from '../protocol.ts'
 import { showEvents } from './events.ts'
@@ -62,6 +62,16 @@ function addCache(pass: RunPass, shared: SharedColumns, mayPlan: boolean): PassC
 /** Changes when an answer may have changed although the pass has not. */
 export const answersRevision = (pass: RunPass): number => caches.get(pass)?.texts.revision ?? 0
 
+/** Frees what is computed again for the next query, before something else needs memory. */
+export function freeAnswers(pass: RunPass): void {
+  const cache = caches.get(pass)
+  if (cache === undefined) return
+  cache.past = null
+  const { shared } = cache
+  if (shared.columns !== undefined) freeColumns(shared.columns)
+  Object.assign(shared, { owner: null, columns: undefined })
+}
+
 function createMoment(source: QuerySource, { shared }: PassCache): RunMoment {
   const { pass } = source
   const { events } = pass.counts
@@ -79,7 +89,7 @@ async function findPast(source: QuerySource, at: number): Promise<QuerySource> {
   const cache = findCache(source.pass)
   const { events } = source.pass.counts
   if (cache.past?.at !== at || cache.past.events !== events) {
-    cache.past = null
+    freeAnswers(source.pass)
     const pass = createPastPass(source.pass, at)
     if (pass !== null) addCache(pass, cache.shared, false)
     cache.past = { at, events, pass }

@@ -3,7 +3,8 @@
 import { activeTime } from '../../views/bounds/bounds-state.ts'
 import { type LaneRows, placeInRows } from '../../views/panels/lane-rows.ts'
 import type { Outcome, SegmentView } from '../../views/panels/lanes.ts'
-import { countText, cutMiddle, secondsText, shortName, shortNames } from '../../views/readable.ts'
+import { countText, cutMiddle, numberText, secondsText } from '../../views/readable.ts'
+import { shortName, shortNames } from '../../views/readable.ts'
 import { assignDepths, type GraphView } from '../../views/panels/graph.ts'
 import type { SeriesPoint } from '../../views/series.ts'
 import { nameColours } from '../../views/texts/palette.ts'
@@ -127,7 +128,8 @@ export function graphDrawing({ nodes, edges }: GraphView): string {
   })
   const boxes = nodes.map(({ name, tasks, failed }, node) => {
     const { x, y } = placedNodes[node] ?? { x: 0, y: 0 }
-    const counts = `${countText(tasks, 'task')}${failed > 0 ? `, ${failed} failed` : ''}`
+    const failedText = failed > 0 ? `, ${numberText(failed)} failed` : ''
+    const counts = `${countText(tasks, 'task')}${failedText}`
     return (
       `<rect class="node" x="${x}" y="${y}" width="${boxWidth}" height="${boxHeight}" rx="6"/>` +
       `<text class="dark" x="${x + 10}" y="${y + 20}">${escape(short(shortName(name)))}</text>` +

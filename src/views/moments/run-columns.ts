@@ -5,7 +5,7 @@
 
 import type { RunPass } from '../all-panels.ts'
 import { listStageTimes, type StageTimeArrays } from '../bounds/task-times.ts'
-import { type Block, createRows, toArray, valueAt } from '../columns.ts'
+import { type Block, createRows, freeRows, toArray, valueAt } from '../columns.ts'
 import { listStages } from '../panels/counts.ts'
 import { outcomeNumbers } from '../panels/lanes.ts'
 
@@ -40,6 +40,13 @@ export function collectColumns(pass: RunPass, earlier?: RunColumns): RunColumns 
   const name = toArray(states.names.nameOfTask, tasks, earlier?.name)
   const attempts = collectAttempts(pass, earlier?.attempts)
   return { tasks, passed, isLeft, name, ...times, attempts }
+}
+
+/** Frees the memory now. The columns must not be used any more. */
+export function freeColumns({ attempts, ...columns }: RunColumns): void {
+  for (const rows of [...Object.values(columns), ...Object.values(attempts)]) {
+    if (ArrayBuffer.isView(rows)) freeRows(rows)
+  }
 }
 
 function collectAttempts({ states: { lanes } }: RunPass, earlier?: AttemptColumns): AttemptColumns {

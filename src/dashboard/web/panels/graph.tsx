@@ -1,7 +1,7 @@
 /** The graph of tasks, or of names if there are many tasks, with the critical path. */
 
 import type { GraphPanelView } from '../../protocol.ts'
-import { countText, cutMiddle, secondsText } from '../../../views/readable.ts'
+import { countText, cutMiddle, numberText, secondsText } from '../../../views/readable.ts'
 import { FilteredPanel } from '../parts/panel.tsx'
 import { updateState } from '../state/fragment.ts'
 import { colourClass, nameText, safeText } from '../state/names.ts'
@@ -165,6 +165,9 @@ function Box({ node, isCollapsed }: { readonly node: PlacedNode; readonly isColl
 
 function countsOf({ tasks, failed, running, id, state }: PlacedNode): string {
   if (state !== null) return `${cutMiddle(safeText(id), 16)} ${state.toLowerCase()}`
-  const parts = [failed > 0 ? `${failed} failed` : '', running > 0 ? `${running} running` : '']
+  const parts = [
+    failed > 0 ? `${numberText(failed)} failed` : '',
+    running > 0 ? `${numberText(running)} running` : '',
+  ]
   return [countText(tasks, 'task'), ...parts].filter((part) => part !== '').join(', ')
 }
