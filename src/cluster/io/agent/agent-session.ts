@@ -23,6 +23,7 @@ import type { SharingPart } from '../../protocol/agent/agent-shares.ts'
 import type { AgentInstruction, AgentStimulus } from '../../protocol/agent/agent-stimuli.ts'
 import { HeldAttempt } from '../../protocol/agent/held-attempts.ts'
 import { type Keys, newScope, open, sealBytes } from '../../wire/envelope.ts'
+import type { Handlers } from '../../wire/forms.ts'
 import { payloadLimit } from '../../wire/job-batches.ts'
 import {
   type AgentStart,
@@ -99,6 +100,44 @@ export class AgentSession implements BackendListener, SharingPart {
   #respond: (answer: Attached) => void = () => {}
   #cancelWake: () => void = () => {}
   #undelivered = 0
+  readonly #handlers: Handlers<AgentInstruction, []> = {
+    changed: () => this.#options.on.change(),
+    submit: ({ jobs }) => this.#connection.submit(jobs),
+    send: ({ header, payload }) => {
+      const { self, broker, keys } = this.#options
+      const subject = this.#subjects.fromAgent(self.name)
+      broker.publish(subject, sealBytes(keys.toDriver, subject, header, payload))
+    },
+    append: ({ header, payload, number, connection }) => {
+      const { self, keys } = this.#options
+      const subject = this.#subjects.agentResults(self.name)
+      const data = sealBytes(keys.toDriver, subject, header, payload)
+      this.#start(this.#store.append(subject, data, number, connection))
+    },
+    wake: ({ afterMs }) => this.#wakeAfter(afterMs),
+    prepare: ({ jobs }) => this.#start(this.#preparation.prepare(jobs)),
+    arrived: () => {
+      this.#hasArrived = true
+    },
+    cancel: ({ job, reason }) => this.#connection.cancel(job, reason),
+    withdraw: () => {
+      const jobs = this.#connection.withdraw().filter((job) => job instanceof HeldAttempt)
+      this.tell({ kind: 'withdrawn', jobs })
+    },
+    release: ({ reason }) => this.#release(reason),
+    answer: ({ answer }) => this.#respond(answer),
+    throttled: ({ error }) => this.#reportThrottling(error),
+    'dropped-event': ({ why }) => this.#options.on.droppedEvent(why),
+    'refused-message': ({ reason }) => this.#options.on.refusedMessage(reason),
+    'give-up': () => this.#options.on.abandoned(),
+    done: ({ undelivered }) => this.#done.resolve(undelivered),
+    'load-spec': ({ request }) => this.#start(this.#store.loadSpec(request)),
+    put: ({ id, object }) => this.#start(this.#store.put(id, object)),
+    'cancel-put': ({ id }) => this.#store.cancelPut(id),
+    delete: ({ name }) => this.#store.objects.delete(name),
+    'open-stream': () => this.#start(this.#store.openStream()),
+    'make-room': () => this.#start(this.#store.makeRoom()),
+  }
 
   constructor(options: AgentSessionOptions) {
     const { attach, self, broker, clock, bundles, keys, offer } = options
@@ -239,7 +278,10 @@ export class AgentSession implements BackendListener, SharingPart {
       let next: AgentStimulus | undefined = stimulus
       for (; next !== undefined; next = this.#stimuli.shift()) {
         const now = { monotonicMs: clock.monotonicMs(), wallSeconds: clock.now() }
-        for (const instruction of this.#machine.advance(next, now)) this.#carryOut(instruction)
+        for (const instruction of this.#machine.advance(next, now)) {
+          const carryOut: (one: never) => void = this.#handlers[instruction.kind]
+          carryOut(instruction as never)
+        }
       }
     } catch (error) {
       on.failed(error)
@@ -249,66 +291,6 @@ export class AgentSession implements BackendListener, SharingPart {
     if (!this.#hasArrived) return
     this.#hasArrived = false
     on.arrival()
-  }
-
-  #carryOut(instruction: AgentInstruction): void {
-    const { self, broker, keys, on } = this.#options
-    switch (instruction.kind) {
-      case 'changed':
-        return on.change()
-      case 'submit':
-        return this.#connection.submit(instruction.jobs)
-      case 'send': {
-        const subject = this.#subjects.fromAgent(self.name)
-        const { header, payload } = instruction
-        return broker.publish(subject, sealBytes(keys.toDriver, subject, header, payload))
-      }
-      case 'append': {
-        const subject = this.#subjects.agentResults(self.name)
-        const { header, payload, number, connection } = instruction
-        const data = sealBytes(keys.toDriver, subject, header, payload)
-        return this.#start(this.#store.append(subject, data, number, connection))
-      }
-      case 'wake':
-        return this.#wakeAfter(instruction.afterMs)
-      case 'prepare':
-        return this.#start(this.#preparation.prepare(instruction.jobs))
-      case 'arrived':
-        this.#hasArrived = true
-        return
-      case 'cancel':
-        return this.#connection.cancel(instruction.job, instruction.reason)
-      case 'withdraw': {
-        const jobs = this.#connection.withdraw().filter((job) => job instanceof HeldAttempt)
-        return this.tell({ kind: 'withdrawn', jobs })
-      }
-      case 'release':
-        return this.#release(instruction.reason)
-      case 'answer':
-        return this.#respond(instruction.answer)
-      case 'throttled':
-        return this.#reportThrottling(instruction.error)
-      case 'dropped-event':
-        return on.droppedEvent(instruction.why)
-      case 'refused-message':
-        return on.refusedMessage(instruction.reason)
-      case 'give-up':
-        return on.abandoned()
-      case 'done':
-        return this.#done.resolve(instruction.undelivered)
-      default:
-        return this.#useStore(instruction)
-    }
-  }
-
-  #useStore(instruction: AgentInstruction): void {
-    const store = this.#store
-    if (instruction.kind === 'load-spec') this.#start(store.loadSpec(instruction.request))
-    else if (instruction.kind === 'put') this.#start(store.put(instruction.id, instruction.object))
-    else if (instruction.kind === 'cancel-put') store.cancelPut(instruction.id)
-    else if (instruction.kind === 'open-stream') this.#start(store.openStream())
-    else if (instruction.kind === 'make-room') this.#start(store.makeRoom())
-    else if (instruction.kind === 'delete') store.objects.delete(instruction.name)
   }
 
   #wakeAfter(ms: number): void {

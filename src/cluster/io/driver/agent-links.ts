@@ -7,19 +7,20 @@ import { retry } from '../../../runtime/retry.ts'
 import type { Broker, StreamPosition } from '../../broker/broker.ts'
 import type {
   AttachRequest,
-  DriverInstruction,
   DriverStimulus,
+  PostedMessage,
   StoredParts,
 } from '../../protocol/driver/driver-interface.ts'
 import { supersededError } from '../../protocol/driver/driver.ts'
 import type { RemoteAgent } from '../../protocol/driver/remote-agent.ts'
 import { decode, encode } from '../../wire/codec.ts'
-import { open, readHeader, seal, sealBytes } from '../../wire/envelope.ts'
+import { type Header, open, readHeader, seal, sealBytes } from '../../wire/envelope.ts'
 import { encodeReferences, payloadLimit } from '../../wire/job-batches.ts'
 import {
   type Attach,
   expectMessage,
   type Heartbeat,
+  type Message,
   isStoredResult,
   type ResultsMessage,
 } from '../../wire/messages.ts'
@@ -104,33 +105,14 @@ export class AgentLinks {
     this.#options.log.warn('MessageRefused', text)
   }
 
-  carryOut(instruction: DriverInstruction): void {
-    const { onFailed } = this.#options
-    switch (instruction.kind) {
-      case 'attach':
-        this.#attach(instruction.agent, instruction.request).catch(onFailed)
-        return
-      case 'send': {
-        const { agent, message } = instruction
-        if (!('jobs' in message)) return this.send(agent, encode(message))
-        const limitBytes = payloadLimit(this.#options.broker.maxPayload)
-        for (const payload of encodeReferences(message, limitBytes)) this.send(agent, payload)
-        return
-      }
-      case 'send idle': {
-        const { agent, header, message } = instruction
-        return this.#publish(agent, seal(this.#key, this.#subject(agent), header, message))
-      }
-      case 'send beat':
-        return this.#sendBeat(instruction.beat)
-      case 'read results':
-        this.#readResults(instruction.agent).catch(onFailed)
-        return
-      case 'read parts':
-        this.#readParts(instruction.parts).catch(onFailed)
-        return
-      default:
-    }
+  post(agent: RemoteAgent, message: PostedMessage): void {
+    if (!('jobs' in message)) return this.send(agent, encode(message))
+    const limitBytes = payloadLimit(this.#options.broker.maxPayload)
+    for (const payload of encodeReferences(message, limitBytes)) this.send(agent, payload)
+  }
+
+  sendIdle(agent: RemoteAgent, header: Header, message: Message<'idle'>): void {
+    this.#publish(agent, seal(this.#key, this.#subject(agent), header, message))
   }
 
   /** Sends a numbered message, unless a new link is being made: it would not be received. */
@@ -153,14 +135,14 @@ export class AgentLinks {
     this.#options.broker.publish(this.#subject(agent), data)
   }
 
-  #sendBeat(beat: Heartbeat): void {
+  sendBeat(beat: Heartbeat): void {
     const { broker, data } = this.#options
     const { heartbeat } = data.subjects
     const header = { scope: data.driverStart, number: ++this.#beats, acknowledged: 0 }
     broker.publish(heartbeat, seal(this.#key, heartbeat, header, beat))
   }
 
-  async #attach({ name }: RemoteAgent, request: AttachRequest): Promise<void> {
+  async attach({ name }: RemoteAgent, request: AttachRequest): Promise<void> {
     const { directory, use, data, times, tell, onFailed } = this.#options
     const { link } = request
     this.#links.set(name, link)
@@ -181,7 +163,7 @@ export class AgentLinks {
   }
 
   /** If the stream cannot be read, its results count as lost. */
-  async #readResults(agent: RemoteAgent | null): Promise<void> {
+  async readResults(agent: RemoteAgent | null): Promise<void> {
     const { data, clock, log, tell, broker } = this.#options
     const { stream, allResults, agentResults } = data.subjects
     const subject = agent === null ? allResults : agentResults(agent.name)
@@ -211,7 +193,7 @@ export class AgentLinks {
     tell({ kind: 'stored results', agent, messages })
   }
 
-  async #readParts(parts: StoredParts): Promise<void> {
+  async readParts(parts: StoredParts): Promise<void> {
     const { outcome } = parts.end
     if (outcome.kind !== 'stored') return
     const { data, tell } = this.#options

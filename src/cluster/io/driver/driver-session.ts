@@ -25,6 +25,7 @@ import type { DriverInstruction, DriverStimulus } from '../../protocol/driver/dr
 import type { ClusterLoad } from '../../protocol/placement/placement-state.ts'
 import type { GroupOptions } from '../../protocol/driver/remote-agent.ts'
 import { newScope } from '../../wire/envelope.ts'
+import type { Handlers } from '../../wire/forms.ts'
 import { isOutput } from '../../wire/messages.ts'
 import type { SessionUse } from '../../wire/subjects.ts'
 import { AgentLinks } from './agent-links.ts'
@@ -66,6 +67,30 @@ export class DriverSession implements ClusterConnection {
   readonly #trigger: PlacementTrigger
   readonly #stimuli = new Fifo<DriverStimulus>()
   #isAdvancing = false
+  readonly #handlers: Handlers<DriverInstruction, []> = {
+    report: ({ job, report }) => this.#options.listener.report(job, report),
+    notice: ({ notice }) => this.#options.listener.notice(notice),
+    'report left': (one) => this.#reportLeft(one),
+    attach: ({ agent, request }) => this.#failWith(this.#links.attach(agent, request)),
+    flush: ({ agent }) => {
+      const tell = (): void => this.#tell({ kind: 'agent recorded', agent })
+      this.#failWith(Promise.resolve(this.#options.session.flushed?.()).then(tell))
+    },
+    'send jobs': ({ agent, jobs }) => this.#sender.send(agent, jobs),
+    'abort sending': ({ one }) => this.#sender.abort(one),
+    send: ({ agent, message }) => this.#links.post(agent, message),
+    'send idle': ({ agent, header, message }) => this.#links.sendIdle(agent, header, message),
+    'send beat': ({ beat }) => this.#links.sendBeat(beat),
+    'read results': ({ agent }) => this.#failWith(this.#links.readResults(agent)),
+    'read parts': ({ parts }) => this.#failWith(this.#links.readParts(parts)),
+    'drop bundles': ({ digests }) => this.#modules?.dropLost(digests),
+    'place soon': ({ submitted }) => {
+      if (submitted === 0) this.#trigger.schedule()
+      else this.#trigger.handleSubmit(submitted, this.#driver.waiting)
+    },
+    'next turn': () => this.#options.clock.nextTurn(() => this.#tell({ kind: 'turn' })),
+    warn: ({ code, text }) => this.#options.log.warn(code, text),
+  }
   #failure: Error | null = null
   readonly #stops: (() => void)[] = []
   #cancelTick: () => void = () => {}
@@ -152,48 +177,13 @@ export class DriverSession implements ClusterConnection {
     try {
       for (let next = this.#stimuli.shift(); next !== undefined; next = this.#stimuli.shift()) {
         const instructions = this.#driver.advance(next, readMoment(this.#options.clock))
-        for (const instruction of instructions) this.#carryOut(instruction)
+        for (const instruction of instructions) {
+          const carryOut: (one: never) => void = this.#handlers[instruction.kind]
+          carryOut(instruction as never)
+        }
       }
     } finally {
       this.#isAdvancing = false
-    }
-  }
-
-  #carryOut(instruction: DriverInstruction): void {
-    const { listener, clock, log } = this.#options
-    switch (instruction.kind) {
-      case 'report':
-        return listener.report(instruction.job, instruction.report)
-      case 'notice':
-        return listener.notice(instruction.notice)
-      case 'send jobs':
-        return this.#sender.send(instruction.agent, instruction.jobs)
-      case 'abort sending':
-        return this.#sender.abort(instruction.one)
-      case 'place soon': {
-        const { submitted } = instruction
-        if (submitted === 0) return this.#trigger.schedule()
-        return this.#trigger.handleSubmit(submitted, this.#driver.waiting)
-      }
-      case 'next turn':
-        clock.nextTurn(() => this.#tell({ kind: 'turn' }))
-        return
-      case 'report left':
-        return this.#reportLeft(instruction)
-      case 'drop bundles':
-        return this.#modules?.dropLost(instruction.digests)
-      case 'warn':
-        return log.warn(instruction.code, instruction.text)
-      case 'flush': {
-        const { agent } = instruction
-        const flushed = this.#options.session.flushed?.() ?? Promise.resolve()
-        flushed
-          .then(() => this.#tell({ kind: 'agent recorded', agent }))
-          .catch((error: unknown) => this.#fail(error))
-        return
-      }
-      default:
-        return this.#links.carryOut(instruction)
     }
   }
 
@@ -302,6 +292,11 @@ export class DriverSession implements ClusterConnection {
     this.#tell({ kind: 'failed', error })
     this.#data.objects.close()
     this.#data.stream.close().catch(() => {})
+  }
+
+  /** The session fails if the work does. */
+  #failWith(work: Promise<unknown>): void {
+    work.catch((error: unknown) => this.#fail(error))
   }
 
   #stop(): void {

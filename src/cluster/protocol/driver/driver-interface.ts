@@ -65,6 +65,9 @@ export type DriverStimulus = Tagged<{
 
 export type AttachRequest = Pick<Attach, 'driverStart' | 'link' | 'applied' | 'use' | 'taken'>
 
+/** A driver's messages to an agent, without those that carry jobs. */
+export type PostedMessage = Exclude<DriverMessage, Message<'jobs'>>
+
 export type DriverInstruction = Tagged<{
   report: { job: Job; report: TaskReport }
   notice: { notice: Notice }
@@ -75,7 +78,7 @@ export type DriverInstruction = Tagged<{
   flush: { agent: RemoteAgent }
   'send jobs': { agent: RemoteAgent; jobs: readonly DriverJob[] }
   'abort sending': { one: DriverJob }
-  send: { agent: RemoteAgent; message: Exclude<DriverMessage, Message<'jobs'>> }
+  send: { agent: RemoteAgent; message: PostedMessage }
   'send idle': { agent: RemoteAgent; header: Header; message: Message<'idle'> }
   'send beat': { beat: Heartbeat }
   /** Read the stored results of a lost agent, or of all agents (`agent: null`). */
