@@ -248,6 +248,11 @@ export interface Backend extends AsyncDisposable {
   /** Attributes of SessionStarted that say where tasks run, such as a job id. */
   readonly runFacts?: JsonObject
   /**
+   * Whether the results of tasks are stored with a record unless the program sets `keepResults`.
+   * Useful if the backend's nodes outlive the session, which resumes the record. Default `false`.
+   */
+  readonly keepsResults?: boolean
+  /**
    * Returns why this backend will never run the task, or `null`. Called before any event is
    * emitted. A task without `backend` goes to the first backend that does not refuse it.
    */

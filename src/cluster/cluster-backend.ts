@@ -62,6 +62,7 @@ const maxSilenceMs = 1000
  */
 export class ClusterBackend implements Backend {
   readonly name: string
+  readonly keepsResults = true
   /** The resources that services hold on nodes. Tasks cannot use them. @internal */
   readonly held = new HeldNodes()
   readonly #options: ResolvedClusterOptions

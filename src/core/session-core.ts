@@ -231,7 +231,9 @@ export class SessionCore {
     if (this.#telemetry !== null) throw new StateError('telemetry was already started')
     const request = claimRequest()
     const options = request === null ? given : await this.#applyRequest(request, given)
-    const { pollSeconds, maxValueBytes, manager } = resolveSessionTelemetry(options)
+    const hasRecord = options.checkpointPath !== undefined || this.#resumed.isActive
+    const keepsResults = hasRecord && this.backends.some((backend) => backend.keepsResults)
+    const { pollSeconds, maxValueBytes, manager } = resolveSessionTelemetry(options, keepsResults)
     const parts = { sessionId: this.id, clock: this.clock, log: this.log }
     const telemetry = new SessionTelemetry(
       { ...manager, ...parts, ...this.#resumed.resolveFolder(manager.checkpointPath) },

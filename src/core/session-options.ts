@@ -67,7 +67,7 @@ export interface SessionTelemetryOptions extends ManagerOptions {
   /**
    * Whether TaskCompleted contains the value that the task returned, as JSON. With a checkpoint,
    * the values are also stored in a file beside it, from which a later run resumes. Default
-   * `false`.
+   * `false`; `true` with a checkpoint if the session has a cluster or HPC backend.
    */
   readonly keepResults?: boolean
   /** Values larger than this, in MiB, are not stored beside the checkpoint. Default 64. */
@@ -87,8 +87,14 @@ const telemetryNames = [
   ...managerOptionNames,
 ]
 
-/** Validates the session's own options. `manager` holds the options that telemetry validates. */
-export function resolveSessionTelemetry(given: unknown): {
+/**
+ * Validates the session's own options. `manager` holds the options that telemetry validates.
+ * `keepsResults` is the default of `keepResults`.
+ */
+export function resolveSessionTelemetry(
+  given: unknown,
+  keepsResults = false,
+): {
   readonly pollSeconds: number
   /** The maximum size of a stored value; `null` without `keepResults`. */
   readonly maxValueBytes: number | null
@@ -96,12 +102,14 @@ export function resolveSessionTelemetry(given: unknown): {
 } {
   const options: SessionTelemetryOptions = expectObject('options', given)
   expectKnownKeys('startTelemetry', options, telemetryNames)
-  const { resourcePollSeconds = 5, keepResults = false, keepResultsMb = 64, ...manager } = options
+  const { resourcePollSeconds = 5, keepResults, keepResultsMb = 64, ...manager } = options
   const range = { above: 0, max: 86_400 }
   const maxMb = expectNumber('keepResultsMb', keepResultsMb, { above: 0, max: 1024 })
   return {
     pollSeconds: expectNumber('resourcePollSeconds', resourcePollSeconds, range),
-    maxValueBytes: expectBoolean('keepResults', keepResults) ? maxMb * 2 ** 20 : null,
+    maxValueBytes: expectBoolean('keepResults', keepResults ?? keepsResults)
+      ? maxMb * 2 ** 20
+      : null,
     manager,
   }
 }

@@ -59,6 +59,7 @@ import { leaveMark } from './start-method.ts'
  */
 export class HpcBackend implements Backend, NodeServers {
   readonly name: string
+  readonly keepsResults = true
   readonly #launchNodes: LaunchNodes
   readonly #clock: Clock
   readonly #cluster: AgentCluster

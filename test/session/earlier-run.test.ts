@@ -214,3 +214,23 @@ needs(mounts)('flushed: a full disk does not stop the run', async () => {
   await expect(backend.sessions[0]?.flushed?.()).resolves.toBeUndefined()
   makeRoom()
 })
+
+it.each([
+  [true, {}, true],
+  [true, { keepResults: false }, false],
+  [false, {}, false],
+] as const)(
+  'keepResults: a backend that wants it (%s) and the option %j: results are stored: %s',
+  async (keepsResults, option, areStored) => {
+    const backend = Object.assign(new FakeBackend(), { keepsResults })
+    const session = open(backend)
+    const telemetry = await session.startTelemetry({ checkpointPath: tempFolder(), ...option })
+    const task = quick()
+    await session.submitTasks([task])
+    backend.start(task)
+    backend.complete(task, 'kept')
+    await telemetry.flush()
+    const record = readFileSync(telemetry.checkpointFile ?? '', 'utf8')
+    expect(record.includes('"result"')).toBe(areStored)
+  },
+)
