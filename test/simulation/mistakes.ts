@@ -50,8 +50,8 @@ export const mistakes: readonly Mistake[] = [
   {
     name: 'a driver does not wait for repeated messages',
     file: 'cluster/protocol/driver/session-agents.ts',
-    text: 'if (agent.state !== \'resending\' || (agent.link?.received ?? 0) < agent.resent) return',
-    replacement: 'if (agent.state !== \'resending\') return',
+    text: "if (agent.state !== 'resending' || (agent.link?.received ?? 0) < agent.resent) return",
+    replacement: "if (agent.state !== 'resending') return",
     seed: 5,
   },
   {
@@ -106,7 +106,7 @@ export const mistakes: readonly Mistake[] = [
   {
     name: 'an agent forgets recorded results that are not stored',
     file: 'cluster/protocol/agent/kept-messages.ts',
-    text: 'if (kept.state === \'stored\') this.#remove(kept)\n    }\n    this.#trim()',
+    text: "if (kept.state === 'stored') this.#remove(kept)\n    }\n    this.#trim()",
     replacement: 'this.#remove(kept)\n    }\n    this.#trim()',
     seed: 50,
   },
@@ -120,7 +120,7 @@ export const mistakes: readonly Mistake[] = [
   {
     name: 'an agent keeps the session of a driver that is gone',
     file: 'cluster/protocol/agent/agent.ts',
-    text: 'if (silentMs > this.driver.ownerTtlMs) this.#out.push({ kind: \'give-up\' })',
+    text: "if (silentMs > this.driver.ownerTtlMs) this.#out.push({ kind: 'give-up' })",
     replacement: 'void silentMs',
     seed: 117,
   },

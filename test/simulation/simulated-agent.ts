@@ -4,7 +4,6 @@ import { Agent } from '../../src/cluster/io/agent/agent.ts'
 import type { WorkFolder } from '../../src/cluster/io/agent/work-folder.ts'
 import { UnpackedBundles } from '../../src/cluster/bundles/unpacked-bundles.ts'
 import type { Log } from '../../src/foundation/log.ts'
-import { unknownReadings } from '../../src/backends/sampling/sampler.ts'
 import { SimulatedConnection } from './simulated-connection.ts'
 import type { Executions } from './executions.ts'
 import { SimulatedBackend } from './simulated-backend.ts'
@@ -27,12 +26,6 @@ export interface SimulatedAgentOptions {
 
 const startDelayMs = 500
 const folder = { path: '/nowhere', async remove() {}, async close() {} } as unknown as WorkFolder
-const createSampler = () => ({
-  async prime() {},
-  sample: async () => ({ node: unknownReadings, gpus: [] }),
-  async close() {},
-})
-
 /** A node. Its agent may die, and start again under the same name. */
 export class SimulatedAgent {
   readonly name: string
@@ -101,7 +94,6 @@ export class SimulatedAgent {
       bundles: new UnpackedBundles('/nowhere', async () => {}),
       clock,
       log,
-      createSampler,
       refuse: () => null,
       watcher: null,
     })

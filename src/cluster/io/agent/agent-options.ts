@@ -11,7 +11,6 @@ import {
   usableMemoryMb,
   visibleGpus,
 } from '../../../backends/local/node-capacity.ts'
-import { createLocalSampler } from '../../../backends/sampling/node-sampler.ts'
 import { type Clock, clockMethods, systemClock } from '../../../foundation/clock.ts'
 import { type Log, resolveLog } from '../../../foundation/log.ts'
 import {
@@ -136,7 +135,6 @@ export async function startAgent(
       bundles,
       clock,
       log,
-      createSampler: () => createLocalSampler({ clock, log, pollSeconds: 5 }),
       refuse: (spec) => refuseByRules(rules, ruledAgent, spec),
       watcher,
     })

@@ -3,7 +3,7 @@
 import type { Backend } from '../../../backends/backend.ts'
 import type { LocalConnection } from '../../../backends/local/concurrent-backend.ts'
 import { NamedSamplers } from '../../../backends/sampling/named-samplers.ts'
-import type { ResourceSampler } from '../../../backends/sampling/sampler.ts'
+import { createLocalSampler } from '../../../backends/sampling/node-sampler.ts'
 import { catchErrors, type Clock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
 import type { Log } from '../../../foundation/log.ts'
@@ -61,7 +61,6 @@ export interface AgentOptions {
   readonly bundles: UnpackedBundles
   readonly clock: Clock
   readonly log: Log
-  readonly createSampler: () => ResourceSampler
   readonly refuse: (spec: TaskSpec) => NotAllowed | null
   /** Closed by the agent. `null` if the parent process notifies drivers of the agent's exit. */
   readonly watcher: AgentWatcher | null
@@ -116,7 +115,9 @@ export class Agent {
     this.#options = options
     this.#runs = new AgentRuns(options.name)
     this.#shares = new AgentShares(options.facts, () => this.#sessions.values())
-    this.#samplers = new NamedSamplers(options.createSampler)
+    const { clock, log } = options
+    const samplerOptions = { clock, log, pollSeconds: 5 }
+    this.#samplers = new NamedSamplers(() => createLocalSampler(samplerOptions))
     this.name = options.name
     this.#start = newScope()
     this.#keys = deriveKeys(options.token, null)

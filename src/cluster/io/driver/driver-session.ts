@@ -227,11 +227,13 @@ export class DriverSession implements ClusterConnection {
 
   async #claim(earlier: Awaited<ConnectedSession['begun']> | null): Promise<void> {
     const { broker, listener } = this.#options
+    const { stream, subjects, cluster } = this.#data
     let isReported = false
     const claimed = await claimSession({
       ...this.#options,
-      stream: this.#data.stream,
-      subjects: this.#data.subjects,
+      stream,
+      subjects,
+      cluster,
       isReturning: earlier !== null && earlier !== undefined,
       isOpen: () => this.#isOpen,
       onRun: (run) => this.#data.setRun(run),
@@ -261,8 +263,9 @@ export class DriverSession implements ClusterConnection {
 
   #handleReconnect(): void {
     this.#tell({ kind: 'reconnected' })
-    const { stream, subjects, run } = this.#data
-    restoreStream({ ...this.#options, stream, subjects }, run)
+    const { broker } = this.#options
+    const { stream, subjects, cluster, run } = this.#data
+    restoreStream({ broker, stream, subjects, cluster }, run)
       .then((created) => this.#handleStream(created))
       .catch(() => {
         // The connection was lost again.

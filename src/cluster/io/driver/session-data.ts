@@ -27,6 +27,8 @@ export interface SessionDataOptions {
 
 export class SessionData {
   readonly subjects: SessionSubjects
+  /** The keys of the cluster. Those of the run are `keys`. */
+  readonly cluster: Keys
   readonly stream: SessionStream
   readonly objects: StoredObjects
   /** The start of the driver; 0 before the session is claimed. */
@@ -39,6 +41,7 @@ export class SessionData {
     const { use, broker, clock, log, agentTimeoutSeconds, resultTtlSeconds, makeRoom } = options
     this.#options = options
     this.subjects = sessionSubjects(use)
+    this.cluster = deriveKeys(options.token, null)
     this.#keys = this.#deriveKeys()
     const { stream: name, stored: subjects } = this.subjects
     const run = (): string => this.#run

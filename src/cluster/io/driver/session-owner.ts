@@ -13,7 +13,7 @@ import {
   StoreFullError,
 } from '../../broker/broker.ts'
 import type { SessionStream } from '../../broker/session-stream.ts'
-import { deriveKeys, type Keys, newDriverStart, emptyHeader, seal } from '../../wire/envelope.ts'
+import { type Keys, newDriverStart, emptyHeader, seal } from '../../wire/envelope.ts'
 import { expectMessage, maxSilenceMs, type Message } from '../../wire/messages.ts'
 import {
   createOwnerResponder,
@@ -77,7 +77,8 @@ export interface ClaimOptions {
   readonly subjects: SessionSubjects
   readonly directory: AgentDirectory
   readonly use: SessionUse
-  readonly token: string
+  /** The keys of the cluster. */
+  readonly cluster: Keys
   readonly clock: Clock
   /** Whether this driver continues a run whose record it has. Otherwise it begins a new one. */
   readonly isReturning: boolean
@@ -99,7 +100,6 @@ export interface ClaimedSession {
 }
 
 interface OwnershipOptions extends ClaimOptions {
-  readonly cluster: Keys
   /** This process. */
   readonly self: Owner
 }
@@ -109,9 +109,9 @@ interface OwnershipOptions extends ClaimOptions {
  * `SessionInUseError` if another process is the driver. Of several concurrent starts, one succeeds.
  */
 export async function claimSession(given: ClaimOptions): Promise<ClaimedSession> {
-  const { clock, token, isReturning, onRun, use } = given
+  const { clock, isReturning, onRun, use } = given
   const self = { process: processId, backend: use.backend }
-  const options = { ...given, cluster: deriveKeys(token, null), self }
+  const options = { ...given, self }
   const known = await requestKnownRun(options)
   const newRun = isReturning ? (known.run ?? newRunId()) : newRunId()
   onRun(newRun)
@@ -206,11 +206,10 @@ const appendClaim = (
  * created, or with `null` if another process owns the session.
  */
 export async function restoreStream(
-  options: Pick<ClaimOptions, 'broker' | 'subjects' | 'token' | 'stream'>,
+  options: Pick<ClaimOptions, 'broker' | 'subjects' | 'cluster' | 'stream'>,
   run: string,
 ): Promise<string | null> {
-  const { broker, subjects, stream, token } = options
-  const cluster = deriveKeys(token, null)
+  const { broker, subjects, stream, cluster } = options
   const isOther = ({ process }: Owner): boolean => process !== processId
   const answer = await requestOwner(broker, subjects.owner, cluster, maxSilenceMs, isOther)
   if (isOwner(answer)) return null
