@@ -82,6 +82,8 @@ class Simulation {
   readonly #hash = createHash('sha256')
   readonly #onTrace: ((line: string) => void) | undefined
   #driver: SimulatedDriver | MachineDriver | null = null
+  /** When the driver was last started again. */
+  #returnedMs = -Infinity
   /** When the driver last died, plus the time for which the server was down since then. */
   #driverDiedMs = -Infinity
   /** When the server last lost its store, plus the time for which it was down since then. */
@@ -236,6 +238,7 @@ class Simulation {
       return
     }
     this.#trace('the driver starts')
+    if (this.#record.isStarted) this.#returnedMs = this.#time.nowMs
     if (this.#isForgetful) this.#executions.forget()
     const { plans, times, submitMs } = this.#scenario
     const Kind = this.#hasShells ? SimulatedDriver : MachineDriver
@@ -330,6 +333,9 @@ class Simulation {
     // The driver may have deleted a large value from the store before it recorded the value.
     const isStoreLost = this.#time.nowMs - this.#storeLostMs < forgettableMs
     this.#isForgetful ||= isStoreLost
+    // A returned driver reports agents that are missing. If it is killed before it has its tasks,
+    // the next one does not know that they may have begun there.
+    this.#isForgetful ||= this.#time.nowMs - this.#returnedMs < forgettableMs
     this.#executions.forget(({ valueBytes }) => isStoreLost || valueBytes === largeValueBytes)
     this.#endLater(ms, () => this.#startDriver())
   }

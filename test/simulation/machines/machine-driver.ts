@@ -376,23 +376,20 @@ export class MachineDriver {
     const { outcome } = parts.end
     if (outcome.kind !== 'stored') return
     const name = `objects.${outcome.object}`
-    const take = (): Uint8Array | null => {
-      const found = server.getObject(streamName, name)
-      server.deleteObject(streamName, name)
-      return found?.data ?? null
-    }
-    const onTaken = (data: Uint8Array | null): void => {
+    const read = (): Uint8Array | null => server.getObject(streamName, name)?.data ?? null
+    const onRead = (data: Uint8Array | null): void => {
+      this.connection.call(() => server.deleteObject(streamName, name), nothing, nothing)
       const stored = data === null ? {} : (decode(data) as Partial<StoredParts['end']>)
-      const read = { ...parts, end: { ...parts.end, ...stored } }
+      const whole = { ...parts, end: { ...parts.end, ...stored } }
       const tell = (): void =>
-        this.#tell({ kind: 'parts read', parts: read, isLost: data === null })
+        this.#tell({ kind: 'parts read', parts: whole, isLost: data === null })
       if (data === null) this.process.clock.after(restoreDelayMs, tell)
       else tell()
     }
     const again = (): void => {
       if (!this.#isReleased) this.process.clock.after(retryMs, () => this.#readParts(parts))
     }
-    this.connection.call(take, onTaken, again)
+    this.connection.call(read, onRead, again)
   }
 
   // The session is closed.

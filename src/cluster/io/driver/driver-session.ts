@@ -263,9 +263,9 @@ export class DriverSession implements ClusterConnection {
 
   #handleReconnect(): void {
     this.#tell({ kind: 'reconnected' })
-    const { broker } = this.#options
-    const { stream, subjects, cluster, run } = this.#data
-    restoreStream({ broker, stream, subjects, cluster }, run)
+    const { broker, directory, use } = this.#options
+    const { stream, subjects, cluster } = this.#data
+    restoreStream({ broker, directory, use, stream, subjects, cluster }, this.#data)
       .then((created) => this.#handleStream(created))
       .catch(() => {
         // The connection was lost again.
@@ -275,7 +275,8 @@ export class DriverSession implements ClusterConnection {
   #handleStream(created: string | null): void {
     const { use, broker, log } = this.#options
     if (created === null) return this.#fail(supersededError(use.sessionId))
-    if (created === this.#streamCreated) return
+    // After a failure, the stream is not opened.
+    if (!this.#isOpen || created === this.#streamCreated) return
     this.#streamCreated = created
     const text = `the broker at ${broker.url} has lost its data of session "${use.sessionId}"`
     log.warn('StoreLost', `${text}: agents send unrecorded results again`)

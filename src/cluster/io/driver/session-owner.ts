@@ -136,7 +136,10 @@ export async function claimSession(given: ClaimOptions): Promise<ClaimedSession>
 async function requestKnownRun({
   directory,
   use,
-}: ClaimOptions): Promise<{ readonly run: string | null; readonly latestStart: number }> {
+}: Pick<ClaimOptions, 'directory' | 'use'>): Promise<{
+  readonly run: string | null
+  readonly latestStart: number
+}> {
   const ask = async ({ announcement: { name } }: KnownAgent): Promise<Message<'challenged'>> => {
     try {
       const answer = await directory.request(name, { kind: 'challenge', use }, maxSilenceMs)
@@ -203,16 +206,18 @@ const appendClaim = (
 /**
  * Ensures that there is a stream of the run, after the server was away. There may be none, or
  * another one if an older store was restored. Resolves with the time at which the stream was
- * created, or with `null` if another process owns the session.
+ * created, or with `null` if a later driver owns the session or has closed it.
  */
 export async function restoreStream(
-  options: Pick<ClaimOptions, 'broker' | 'subjects' | 'cluster' | 'stream'>,
-  run: string,
+  options: Pick<ClaimOptions, 'broker' | 'subjects' | 'cluster' | 'stream' | 'directory' | 'use'>,
+  { run, driverStart }: { readonly run: string; readonly driverStart: number },
 ): Promise<string | null> {
   const { broker, subjects, stream, cluster } = options
   const isOther = ({ process }: Owner): boolean => process !== processId
   const answer = await requestOwner(broker, subjects.owner, cluster, maxSilenceMs, isOther)
   if (isOwner(answer)) return null
+  const { latestStart } = await requestKnownRun(options)
+  if (latestStart > driverStart) return null
   const found = await stream.open()
   if (found === null || found.label === run) return found?.created ?? ''
   await broker.store.remove(subjects.stream)
