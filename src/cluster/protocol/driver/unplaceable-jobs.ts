@@ -145,7 +145,10 @@ export class UnplaceableJobs {
   /** Fails jobs that waited too long. */
   #failDue(name: string, nowMs: number): void {
     const { sinceMs, firstMs } = this.#waits.get(name) ?? { sinceMs: nowMs, firstMs: nowMs }
-    if (nowMs - firstMs < this.#timeoutMs) return void this.#waits.set(name, { sinceMs, firstMs })
+    if (nowMs - firstMs < this.#timeoutMs) {
+      this.#waits.set(name, { sinceMs, firstMs })
+      return
+    }
     let found: string | null = null
     let nextMs = nowMs
     this.#failWhere(name, (one) => {
