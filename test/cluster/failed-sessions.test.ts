@@ -35,6 +35,7 @@ async function startTwoSessions() {
 
 /** Makes the agent's part of the session "failing" throw when this happens. */
 function failIn(kind: AgentStimulus['kind']): void {
+  // oxlint-disable-next-line typescript/unbound-method -- it is called with the session
   const { tell } = AgentSession.prototype
   const spy = vi.spyOn(AgentSession.prototype, 'tell')
   onTestFinished(() => spy.mockRestore())

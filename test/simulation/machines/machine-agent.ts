@@ -112,8 +112,10 @@ class RunningAgent {
     const own = { server, time, random: random.fork(), process, maxPayload }
     this.connection = new SimulatedConnection(own)
     this.connection.subscribe('discover', () => this.#announce())
-    this.connection.subscribe(`agent.${name}`, ({ data, respond }) =>
-      this.#answer(contentOf<AgentRequest>(data), (answer) => respond(toParcel(answer))),
+    this.connection.subscribe(`agent.${name}`, (message) =>
+      this.#answer(contentOf(message.data) as AgentRequest, (answer) =>
+        message.respond(toParcel(answer)),
+      ),
     )
     this.connection.onConnection((isUp) => {
       this.#part?.tell({ kind: 'link', isUp })

@@ -39,7 +39,7 @@ export class MachineDirectory implements KnownAgents {
   constructor(options: MachineDirectoryOptions) {
     const { connection } = options
     this.#options = options
-    connection.subscribe('agents', ({ data }) => this.#hear(contentOf<Announcement>(data)))
+    connection.subscribe('agents', ({ data }) => this.#hear(contentOf(data) as Announcement))
     connection.onConnection((isConnected) => {
       for (const agent of this.#agents.values()) agent.silentMs = 0
       if (isConnected) this.#discover()
@@ -94,7 +94,7 @@ export class MachineDirectory implements KnownAgents {
     if (this.#pinged.has(start)) return
     this.#pinged.add(start)
     const onAnswer = (data: Uint8Array): boolean => {
-      if (contentOf<Message<'pong'>>(data).start !== start) return false
+      if ((contentOf(data) as Message<'pong'>).start !== start) return false
       this.#pinged.delete(start)
       this.#handlePong(announcement)
       return true

@@ -163,7 +163,7 @@ export class MachineDriver {
         if (--missing === 0) proceed()
       }
       const onAnswer = (answer: Uint8Array): boolean => {
-        end(contentOf<Message<'challenged'>>(answer))
+        end(contentOf(answer) as Message<'challenged'>)
         return true
       }
       const request = toParcel({ kind: 'challenge' })
@@ -176,7 +176,7 @@ export class MachineDriver {
     const { process, connection } = this
     this.#run = run
     this.#driverStart = Math.max(process.clock.now() * secondsPerStart, latestStart + 1)
-    connection.subscribe('owner', ({ respond }) => respond(toParcel('here')))
+    connection.subscribe('owner', (message) => message.respond(toParcel('here')))
     for (const subject of ['up.*', 'ends.*']) {
       connection.subscribe(subject, ({ subject: from, data }) => this.#receive(from, data))
     }
@@ -205,7 +205,7 @@ export class MachineDriver {
   }
 
   #receive(subject: string, data: Uint8Array): void {
-    const { header, payload, run } = contentOf<UpMessage>(data)
+    const { header, payload, run } = contentOf(data) as UpMessage
     // A message of another run has another key.
     if (run !== undefined && run !== this.#run) return
     const agent = subject.slice(subject.indexOf('.') + 1)
@@ -342,7 +342,7 @@ export class MachineDriver {
     const times = { ownerTtlSeconds, agentTimeoutSeconds, resultTtlSeconds }
     const own = { ...use, run: this.#run, nonce: 0, folder: '/', ...times, ...request }
     const onAnswer = (data: Uint8Array): boolean => {
-      const answer = contentOf<Attached>(data)
+      const answer = contentOf(data) as Attached
       if (answer.kind === 'attached') this.#tell({ kind: 'attached', link, answer })
       else if (answer.code === 'SessionInUseError') {
         this.#tell({ kind: 'failed', error: new Error(answer.message) })
@@ -365,7 +365,9 @@ export class MachineDriver {
       this.process.clock.after(200, () => this.#readResults(agent, attempt + 1))
     }
     const onRead = ({ messages }: ReturnType<typeof server.read>): void => {
-      const all = contentsOf<UpMessage>(messages).filter(({ run }) => run === this.#run)
+      const all = (contentsOf(messages) as readonly UpMessage[]).filter(
+        ({ run }) => run === this.#run,
+      )
       tell(all.map(({ payload }) => payload as ResultsMessage))
     }
     this.connection.call(() => server.read(streamName, subject, null), onRead, again)

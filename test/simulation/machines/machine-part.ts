@@ -85,16 +85,16 @@ export class MachinePart implements BackendListener {
     this.#local = backend.connect(this)
     this.#unsubscribe = [
       connection.subscribe(`down.${self.name}`, ({ data }) => {
-        const { header, message } = contentOf<SentMessage>(data)
+        const { header, message } = contentOf(data) as SentMessage
         if (message.kind === 'idle') this.tell({ kind: 'idle', header, message })
         else this.tell({ kind: 'message', header, message })
       }),
       connection.subscribe('beat', ({ data }) => {
-        const { header, beat, run } = contentOf<{
+        const { header, beat, run } = contentOf(data) as {
           readonly header: Header
           readonly beat: Heartbeat
           readonly run: string
-        }>(data)
+        }
         if (run === this.run) this.tell({ kind: 'beat', header, beat })
       }),
     ]
@@ -264,10 +264,10 @@ export class MachinePart implements BackendListener {
     } else if (instruction.kind === 'open-stream') this.#openStream()
     else if (instruction.kind === 'make-room') {
       const mayRemove = (data: Uint8Array): boolean => {
-        const { payload, run } = contentOf<{
+        const { payload, run } = contentOf(data) as {
           readonly payload: Message<'ends'>
           readonly run: string
-        }>(data)
+        }
         const isOwn = run === this.run && payload.use === this.#options.use
         return isOwn && this.#machine.isRecorded(payload.number)
       }

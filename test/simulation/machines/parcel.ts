@@ -13,12 +13,11 @@ const usualLength = 200
 export const toParcel = (content: unknown, length = usualLength): Uint8Array =>
   ({ content, length }) satisfies Parcel as unknown as Uint8Array
 
-export const contentOf = <Content>(data: Uint8Array): Content =>
-  (data as unknown as Parcel).content as Content
+export const contentOf = (data: Uint8Array): unknown => (data as unknown as Parcel).content
 
 /** The messages of a stream that agents have appended. */
-export const contentsOf = <Content>(messages: readonly StoredMessage[]): readonly Content[] =>
-  messages.map(({ data }) => contentOf<Content>(data))
+export const contentsOf = (messages: readonly StoredMessage[]): readonly unknown[] =>
+  messages.map(({ data }) => contentOf(data))
 
 export const streamName = 'stream'
 export const streamSubjects = ['ends.*', 'claim', 'objects.>']
