@@ -47,6 +47,8 @@ it('a driver that is killed and resumes its record begins nothing twice', async 
   for (const enough of [5, 15]) {
     const killed = startDriver(cluster, settings)
     await eventually(() => expect(lines(begun).length).toBeGreaterThanOrEqual(enough))
+    // No agent gets a job before the record names it.
+    expect(new Set(readLatestRecord(cluster.folder).match(/"agent_start":\d+/g)).size).toBe(2)
     killed.child.kill('SIGKILL')
     await killed.ended
   }
