@@ -198,7 +198,7 @@ describe('what ConcurrentBackend refuses', () => {
       [
         new ComputeTask({ executable: 'x', resources: { gpus: 99 } }),
         'resources.gpus',
-        /asks for 99, has \d+ \(backend "local"\)$/,
+        /asks for 99, but the node has \d+ \(backend "local"\)$/,
       ],
       [
         new ComputeTask({ executable: 'x', resources: { memoryMb: 1e12 } }),
@@ -294,9 +294,9 @@ describe('what ConcurrentBackend refuses', () => {
     const backend = await ConcurrentBackend.create({ ...options, workDir })
     await using session = new Session([backend])
     const refused = [
-      [{ cores: 3 }, 'asks for 3, has 2'],
-      [{ gpus: 3 }, 'asks for 3, has 2'],
-      [{ memoryMb: 513 }, 'asks for 513, has 512'],
+      [{ cores: 3 }, 'asks for 3, but the node has 2'],
+      [{ gpus: 3 }, 'asks for 3, but the node has 2'],
+      [{ memoryMb: 513 }, 'asks for 513, but the node has 512'],
     ] as const
     for (const [resources, message] of refused) {
       const { spec } = new ComputeTask({ executable: '/bin/pwd', resources })

@@ -128,7 +128,7 @@ describe('tutti run and resume with a file of tasks', () => {
       2,
       [
         expect.stringMatching(
-          /l:3:1 resources\.cores: asks for 1000000, has \d+ \(this machine\)$/,
+          /l:3:1 resources\.cores: asks for 1000000, but the node has \d+ \(this machine\)$/,
         ),
         expect.stringMatching(/:4:1 backend: there is no "gpu"; tutti run has only "local"$/),
         '',
