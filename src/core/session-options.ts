@@ -102,14 +102,17 @@ export function resolveSessionTelemetry(
 } {
   const options: SessionTelemetryOptions = expectObject('options', given)
   expectKnownKeys('startTelemetry', options, telemetryNames)
-  const { resourcePollSeconds = 5, keepResults, keepResultsMb = 64, ...manager } = options
+  const {
+    resourcePollSeconds = 5,
+    keepResults = keepsResults,
+    keepResultsMb = 64,
+    ...manager
+  } = options
   const range = { above: 0, max: 86_400 }
   const maxMb = expectNumber('keepResultsMb', keepResultsMb, { above: 0, max: 1024 })
   return {
     pollSeconds: expectNumber('resourcePollSeconds', resourcePollSeconds, range),
-    maxValueBytes: expectBoolean('keepResults', keepResults ?? keepsResults)
-      ? maxMb * 2 ** 20
-      : null,
+    maxValueBytes: expectBoolean('keepResults', keepResults) ? maxMb * 2 ** 20 : null,
     manager,
   }
 }
