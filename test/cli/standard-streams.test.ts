@@ -67,7 +67,7 @@ describe('the standard streams', () => {
     output.progress(['t'.repeat(50)])
     output.terminal?.write(`${'word '.repeat(10)}\n`)
     output.result({}, ['word '.repeat(10)])
-    expect(stderr.text).toMatch(/^one\ntwo\nt+…\nword /)
+    expect(stderr.text).toMatch(/^one\ntwo\nt+\n {2}t+\nword /)
     const lines = [...stdout.text.split('\n'), ...stderr.text.split('\n')]
     expect(Math.max(...lines.map(({ length }) => length))).toBeLessThan(40)
   })

@@ -30,6 +30,7 @@ describe('a node whose agent is stopped', () => {
       // The watcher of a restarted agent exists when the restart is reported.
       await signal('KILL')
       await expect.poll(restarted).toHaveLength(1)
+      await expect.poll(isThere).toBe(true)
       await signal('STOP')
       await expect.poll(silent).toHaveLength(1)
       expect(silent()[0]).toMatch(/the agent of node n2 .*it was silent.* has not ended/)
