@@ -26,6 +26,9 @@ export interface DriverOptions
   readonly lossSeconds: number
 }
 
+/** How long a new run waits until the agents that are there can get jobs. */
+const firstAgentsTimeoutMs = 1000
+
 /**
  * `waiting`: not the owner of the session yet. `returning`: what earlier starts of the driver have
  * left is not known yet. `closing`: every job ends canceled.
@@ -41,8 +44,9 @@ export class Driver {
   #instructions: DriverInstruction[] = []
   #now: Moment = { monotonicMs: 0, wallSeconds: 0 }
   #state: DriverState = 'waiting'
-  /** What a returning driver waits for. */
-  #awaited: 'stream' | 'agents' | 'stream again' = 'stream'
+  /** What is awaited before jobs are placed. Only a returning driver reads the stream. */
+  #awaited: 'stream' | 'agents' | 'stream again' | 'first agents' = 'stream'
+  #claimedMs = 0
   #isReturning = false
   #needsRoom = false
   #failure: Error | null = null
@@ -178,8 +182,11 @@ export class Driver {
     this.#isReturning = earlier !== null
     this.#state = 'returning'
     this.#sessionAgents.claim(links, earlier ?? [], this.#now.monotonicMs)
-    if (earlier === null) this.#begin()
-    else this.#instructions.push({ kind: 'read results', agent: null })
+    this.#claimedMs = this.#now.monotonicMs
+    if (earlier === null) {
+      this.#awaited = 'first agents'
+      this.#checkAgents()
+    } else this.#instructions.push({ kind: 'read results', agent: null })
   }
 
   /** The stream is read again when the agents have answered: some may have left meanwhile. */
@@ -190,7 +197,14 @@ export class Driver {
   }
 
   #checkAgents(): void {
-    if (this.#state !== 'returning' || this.#awaited !== 'agents') return
+    if (this.#state !== 'returning') return
+    if (this.#awaited === 'first agents') {
+      // Otherwise the first agent that answers would get more than its part of the jobs.
+      const isLate = this.#now.monotonicMs - this.#claimedMs >= firstAgentsTimeoutMs
+      if (isLate || !this.#sessionAgents.isAttaching) this.#begin()
+      return
+    }
+    if (this.#awaited !== 'agents') return
     if (this.#sessionAgents.isAwaiting(this.#now.monotonicMs)) return
     this.#awaited = 'stream again'
     this.#instructions.push({ kind: 'read results', agent: null })

@@ -114,6 +114,14 @@ export class SessionAgents {
     }
   }
 
+  /** Whether an agent that is there cannot get jobs yet. */
+  get isAttaching(): boolean {
+    for (const { isPlaced, state, announcement } of this.#agents.values()) {
+      if (!isPlaced && state !== 'lost' && announcement.state === 'ready') return true
+    }
+    return false
+  }
+
   /** Whether agents of an earlier start may still answer. Ends the wait for those that do not. */
   isAwaiting(nowMs: number): boolean {
     this.#awaited = this.#awaited.filter(({ name, start }) => {
