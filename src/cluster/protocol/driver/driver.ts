@@ -134,7 +134,7 @@ export class Driver {
     return this.#jobs.findEntry(job)
   }
 
-  /** The returned array is valid until the next call. Must not be called while it is called. */
+  /** Must not be called again before it has returned. */
   advance(stimulus: DriverStimulus, now: Moment): readonly DriverInstruction[] {
     this.#now = now
     this.#instructions = []

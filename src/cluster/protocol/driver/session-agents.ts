@@ -165,6 +165,9 @@ export class SessionAgents {
       return this.#reconcile(agent, nowMs)
     }
     this.reportResults(agent)
+    // Agents report at every tick. A silent one has given up the session or obeys another driver.
+    const maxMs = Math.max(this.#options.lossSeconds * 1000, maxSilenceMs)
+    if (nowMs - link.lastHeardMs >= maxMs) link.break()
     const idle = link.tick(nowMs)
     if (link.isBroken) this.#reconcile(agent, nowMs)
     else if (idle !== null) this.#instruct({ kind: 'send idle', agent, ...idle })
